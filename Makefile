@@ -1,0 +1,43 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help demo test test-all lint docs bench clean
+.DEFAULT_GOAL := help
+
+help:  ## show this
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+# Installing is repeated only when what is to be installed has changed.
+$(STAMP): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || { echo "creating $(VENV) (once)"; $(PYTHON) -m venv $(VENV); }
+	@echo "installing cala and its tools into $(VENV) (once, a few minutes)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(STAMP)  ## nearest mean, LA, CALA and cala-plus on real data, no download
+	@$(BIN)/python benchmarks/digits.py
+
+test: $(STAMP)  ## the test suite (under 10 minutes)
+	@$(BIN)/python -m pytest -m "not long"
+
+test-all: $(STAMP)  ## the test suite with the long tests
+	@$(BIN)/python -m pytest
+
+lint: $(STAMP)  ## ruff, mypy and the order of the rooms
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+docs: $(STAMP)  ## check that documents point at things that exist
+	@$(BIN)/python -m pytest tests/test_docs.py
+
+bench: $(STAMP)  ## CIFAR-100 comparison and speed; needs CALA_DATA
+	@$(BIN)/python benchmarks/cifar100_features.py
+	@$(BIN)/python benchmarks/speed.py
+
+clean:  ## remove what the other targets made
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,117 @@
+"""Fake novel classes: each mixes the images, or the embeddings, of two base classes (Eq. 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cala.core.prototypes import normalise
+
+LAMBDA_RANGE = (0.4, 0.6)
+
+
+def mix(x_i: Tensor, x_j: Tensor, lam: Tensor | float) -> Tensor:
+    """Eq. 1: λ·x_i + (1 − λ)·x_j.
+
+    >>> mix(torch.tensor([1.0]), torch.tensor([0.0]), 0.4)
+    tensor([0.4000])
+    """
+    return lam * x_i + (1 - lam) * x_j
+
+
+@dataclass(frozen=True)
+class FakePool:
+    """Embeddings of fake classes, made once and drawn from by every pseudo session.
+
+    features : (P, M, d), M images of each of P fake classes
+    pairs : (P, 2) int64, the two base columns each one mixes, unordered and distinct
+    """
+
+    features: Tensor
+    pairs: Tensor
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    @property
+    def images(self) -> int:
+        return self.features.shape[1]
+
+    def split(self, share: float, generator: torch.Generator) -> tuple[FakePool, FakePool]:
+        """Two pools without a common pair; the second holds `share` of them, at least one."""
+        order = torch.randperm(len(self), generator=generator)
+        held = min(max(round(share * len(self)), 1), len(self) - 1)
+        parts = order[held:].sort().values, order[:held].sort().values
+        first, second = (FakePool(self.features[i], self.pairs[i]) for i in parts)
+        return first, second
+
+
+def draw_pairs(n_base: int, limit: int, generator: torch.Generator) -> Tensor:
+    """At most `limit` distinct unordered pairs of base classes, in random order: (P, 2)."""
+    first, second = torch.triu_indices(n_base, n_base, offset=1)
+    order = torch.randperm(len(first), generator=generator)[:limit]
+    return torch.stack([first[order], second[order]], 1)
+
+
+def draw_parents(
+    columns: Tensor, pairs: Tensor, images: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Which rows to mix, and how: row indices (P, M) of both parents and λ (P, M).
+
+    columns : (n,) base class of each row
+    """
+    order = columns.argsort(stable=True)
+    counts = torch.bincount(columns)
+    starts = counts.cumsum(0) - counts
+    uniform = torch.rand(len(pairs), images, 2, generator=generator, dtype=torch.float64)
+    offsets = (uniform * counts.cpu()[pairs][:, None, :]).long()
+    rows = order.cpu()[starts.cpu()[pairs][:, None, :] + offsets]
+    low, high = LAMBDA_RANGE
+    lam = low + (high - low) * torch.rand(len(pairs), images, generator=generator)
+    return rows[..., 0], rows[..., 1], lam
+
+
+def mix_images(
+    images: Tensor,
+    columns: Tensor,
+    pairs: Tensor,
+    encode: Callable[[Tensor], Tensor],
+    *,
+    count: int,
+    generator: torch.Generator,
+    batch: int = 256,
+) -> FakePool:
+    """The paper's fake classes: mix images, then pass them through the frozen encoder.
+
+    images : (n, ...) floating point, as the encoder takes them; columns : (n,);
+    pairs : (P, 2); encode : (b, ...) -> (b, d) -> features (P, count, d)
+    """
+    left, right, lam = (t.flatten() for t in draw_parents(columns, pairs, count, generator))
+    shape = (-1,) + (1,) * (images.ndim - 1)
+    batches = [t.split(batch) for t in (left, right, lam.to(images))]
+    parts = [
+        encode(mix(images[i], images[j], factor.reshape(shape)))
+        for i, j, factor in zip(*batches, strict=True)
+    ]
+    return FakePool(torch.cat(parts).unflatten(0, (len(pairs), count)), pairs)
+
+
+def mix_features(
+    features: Tensor,
+    columns: Tensor,
+    pairs: Tensor,
+    *,
+    count: int,
+    generator: torch.Generator,
+) -> FakePool:
+    """Fake classes for users who only have embeddings: mix unit embeddings instead of images.
+
+    features : (n, d); columns : (n,); pairs : (P, 2) -> features (P, count, d)
+    """
+    left, right, lam = draw_parents(columns, pairs, count, generator)
+    lam = lam.to(features)[..., None]
+    mixed = mix(normalise(features[left]), normalise(features[right]), lam)
+    return FakePool(mixed, pairs)

@@ -1,0 +1,82 @@
+"""Where on the base/novel trade-off a model works: δ in ẑ = z + [0, γβ + δ]."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cala.core.pseudo import Episode
+from cala.metrics import TradeOff, trade_off_from_switches
+from cala.registry import check_choice
+
+OBJECTIVES = ("accuracy", "harmonic")
+CURVE_POINTS = 512
+
+
+@torch.no_grad()
+def pseudo_trade_off(episodes: Sequence[Episode], shifts: Sequence[Tensor]) -> TradeOff:
+    """The trade-off curve of scored episodes whose novel columns are shifted by γβ.
+
+    Every class weighs the same, as in training. At most `CURVE_POINTS` points are kept, so that
+    a model can store its curve and move along it later without any image.
+
+    shifts : one (F,) per episode
+    """
+    parts: dict[bool, list[tuple[Tensor, Tensor, Tensor]]] = {True: [], False: []}
+    for episode, shift in zip(episodes, shifts, strict=True):
+        s = episode.scores
+        best, winner = (s.novel + shift).max(1)
+        switch, is_base = s.base_max - best, s.own < 0
+        right = torch.where(is_base, s.base_right, winner == s.own)
+        for side in (True, False):
+            rows = is_base == side
+            parts[side].append((switch[rows], right[rows], s.weight[rows]))
+    base, novel = (
+        [torch.cat(column).cpu().numpy() for column in zip(*parts[side], strict=True)]
+        for side in (True, False)
+    )
+    curve = trade_off_from_switches(base[0], base[1], novel[0], novel[1], base[2], novel[2])
+    return thinned(curve, CURVE_POINTS)
+
+
+def thinned(curve: TradeOff, points: int) -> TradeOff:
+    """The curve on at most `points` of its points, evenly spread along its length."""
+    if len(curve.delta) <= points:
+        return curve
+    length = curve.novel - curve.base
+    wanted = np.linspace(length[0], length[-1], points)
+    keep = np.unique(np.searchsorted(length, wanted).clip(0, len(length) - 1))
+    return TradeOff(curve.delta[keep], curve.base[keep], curve.novel[keep])
+
+
+def choose_delta(
+    curve: TradeOff, objective: str = "accuracy", max_base_loss: float | None = None
+) -> float:
+    """δ for an operating point.
+
+    `accuracy` is where the adapter was trained to be, δ = 0. `harmonic` maximises the harmonic
+    mean of base and novel accuracy. `max_base_loss` goes as far towards novel classes as base
+    accuracy allows: at most that much below what it is without any novel class.
+    """
+    check_choice("objective", objective, OBJECTIVES)
+    if max_base_loss is not None:
+        index = curve.index_at_base_loss(max_base_loss)
+    elif objective == "harmonic":
+        index = curve.index_of_best_harmonic()
+    else:
+        return 0.0
+    return _inside(curve, index)
+
+
+def _inside(curve: TradeOff, index: int) -> float:
+    """A shift well inside the interval on which point `index` of the curve holds."""
+    ends = curve.delta[index : index + 2]
+    finite = ends[np.isfinite(ends)]
+    if len(finite) == 2:
+        return float(finite.mean())
+    if len(finite) == 0:
+        return 0.0
+    return float(finite[0] + (1.0 if index else -1.0))

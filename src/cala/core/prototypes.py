@@ -1,0 +1,101 @@
+"""Class prototypes (Eq. 2) and the table of them that only ever grows (Eq. 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+CHUNK_ROWS = 65536
+
+
+def normalise(x: Tensor) -> Tensor:
+    """Scale the last axis to unit length; a zero vector stays zero.
+
+    >>> normalise(torch.tensor([[3.0, 4.0]]))
+    tensor([[0.6000, 0.8000]])
+    """
+    return torch.nn.functional.normalize(x, dim=-1, eps=1e-12)
+
+
+def chunks(n: int, size: int = CHUNK_ROWS) -> Iterator[slice]:
+    """Slices that cover `range(n)`, so that a large set never needs a second copy in memory."""
+    return (slice(start, min(start + size, n)) for start in range(0, n, size))
+
+
+@dataclass(frozen=True)
+class PrototypeTable:
+    """Sums and counts of unit embeddings per class: enough for means, leave-one-out and tightness.
+
+    Immutable: `extended` returns a new table, so copies may share it.
+
+    sums : (C, d) float64, the sum of each class's unit embeddings
+    counts : (C,) int64
+    """
+
+    sums: Tensor
+    counts: Tensor
+
+    @classmethod
+    def empty(cls, dim: int, device: torch.device | str = "cpu") -> PrototypeTable:
+        return cls(
+            torch.zeros(0, dim, dtype=torch.float64, device=device),
+            torch.zeros(0, dtype=torch.int64, device=device),
+        )
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    @property
+    def means(self) -> Tensor:
+        """Eq. 2, with embeddings normalised before they are averaged: (C, d) float64."""
+        return self.sums / self.counts[:, None]
+
+    @property
+    def tightness(self) -> Tensor:
+        """Mean pairwise cosine among each class's shots: (C,) float64, NaN for a single shot.
+
+        With unit embeddings the pairwise sum is |sum|² − K, so no shot needs to be kept.
+        """
+        k = self.counts.to(torch.float64)
+        pairs = k * (k - 1)
+        return torch.where(pairs > 0, (self.sums.square().sum(1) - k) / pairs, torch.nan)
+
+    def extended(self, unit: Tensor, columns: Tensor) -> PrototypeTable:
+        """Eq. 3: fold rows into the given columns; columns past the end are new classes.
+
+        unit : (n, d) unit embeddings; columns : (n,) int64
+        """
+        size = max(len(self), int(columns.max()) + 1) if len(columns) else len(self)
+        sums = self.sums.new_zeros(size, self.sums.shape[1])
+        counts = self.counts.new_zeros(size)
+        sums[: len(self)] = self.sums
+        counts[: len(self)] = self.counts
+        for rows in chunks(len(unit)):
+            sums.index_add_(0, columns[rows], unit[rows].to(torch.float64))
+        counts += torch.bincount(columns, minlength=size)
+        return PrototypeTable(sums, counts)
+
+    def at(self, columns: Tensor) -> PrototypeTable:
+        """The table of some columns only."""
+        return PrototypeTable(self.sums[columns], self.counts[columns])
+
+    def without(self, column: int) -> PrototypeTable:
+        """The table with one class removed."""
+        keep = torch.arange(len(self), device=self.counts.device) != column
+        return self.at(keep)
+
+
+def class_means(features: Tensor, labels: Tensor, n_classes: int) -> Tensor:
+    """Eq. 2: normalise each embedding, then average per class. Returns (n_classes, d) float64.
+
+    >>> class_means(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]), 1)
+    tensor([[0.5000, 0.5000]], dtype=torch.float64)
+    """
+    table = PrototypeTable.empty(features.shape[1], features.device)
+    means = table.extended(normalise(features), labels)
+    if len(means) != n_classes or bool((means.counts == 0).any()):
+        raise ValueError(f"labels must cover every class in 0..{n_classes - 1}")
+    return means.means

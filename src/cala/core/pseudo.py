@@ -1,0 +1,110 @@
+"""Pseudo sessions: which fake classes, shots and queries make up one episode (Algorithm 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from cala.core.losses import Scores
+from cala.core.mixing import FakePool
+from cala.core.similarity import ClassContext
+
+
+@dataclass(frozen=True)
+class EpisodePlan:
+    """The shape of an episode: T̃ pseudo sessions of N fake classes with K shots each.
+
+    Each fake class draws its own K from `shots`. A fake class has M images in the pool, so it
+    gets min(queries, M - K) queries.
+    """
+
+    way: int = 5
+    sessions: int = 8
+    shots: tuple[int, ...] = (5,)
+    queries: int = 15
+    base_queries: int = 15
+
+    def fitted(self, pool: FakePool, n_base: int) -> EpisodePlan:
+        """The nearest plan that `pool` can serve: fewer or smaller sessions, fewer shots."""
+        way = max(1, min(self.way, n_base // 2, len(pool)))
+        wanted = self.way * self.sessions
+        sessions = max(1, min(-(-wanted // way), len(pool) // way))
+        shots = tuple(k for k in self.shots if k < pool.images) or (max(1, pool.images - 1),)
+        return replace(self, way=way, sessions=sessions, shots=shots)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Rows of a pool chosen for one episode, with F fake classes.
+
+    fakes : (F,) index into the pool
+    shot_rows, shot_of : (S,) image index and fake class 0..F-1 of every shot
+    query_rows, query_of : (Q,) the same for queries
+    """
+
+    fakes: Tensor
+    shot_rows: Tensor
+    shot_of: Tensor
+    query_rows: Tensor
+    query_of: Tensor
+
+
+@dataclass(frozen=True)
+class Episode:
+    """A scored episode: what the adapter reads, and what its answer is judged by."""
+
+    context: ClassContext
+    scores: Scores
+
+
+def draw_fakes(pairs: Tensor, way: int, sessions: int, generator: torch.Generator) -> Tensor:
+    """Fake classes for one episode: (F,) indices into `pairs`, F at most way·sessions.
+
+    A pair is used at most once per episode; inside one session all parents are distinct.
+    """
+    order = torch.randperm(len(pairs), generator=generator).tolist()
+    parents = pairs.tolist()
+    chosen: list[int] = []
+    for _ in range(sessions):
+        taken: set[int] = set()
+        session: list[int] = []
+        passed: list[int] = []
+        for position, index in enumerate(order):
+            first, second = parents[index]
+            if first in taken or second in taken:
+                passed.append(index)
+                continue
+            taken.update((first, second))
+            session.append(index)
+            if len(session) == way:
+                passed.extend(order[position + 1 :])
+                break
+        chosen += session
+        order = passed
+    return torch.tensor(chosen, dtype=torch.int64)
+
+
+def draw_episode(pool: FakePool, plan: EpisodePlan, generator: torch.Generator) -> Draw:
+    """Choose fake classes and split the images of each into shots and queries."""
+    fakes = draw_fakes(pool.pairs.cpu(), plan.way, plan.sessions, generator)
+    choice = torch.randint(len(plan.shots), (len(fakes), 1), generator=generator)
+    k = torch.tensor(plan.shots)[choice]
+    images = torch.rand(len(fakes), pool.images, generator=generator).argsort(1)
+    place = torch.arange(pool.images)
+    is_shot = place < k
+    is_query = ~is_shot & (place < k + plan.queries)
+    owner = torch.arange(len(fakes))[:, None].expand_as(images)
+    return Draw(fakes, images[is_shot], owner[is_shot], images[is_query], owner[is_query])
+
+
+def draw_base_queries(columns: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """At most `count` rows of every base class, at random: row indices into `columns` (n,)."""
+    columns = columns.cpu()
+    shuffled = torch.randperm(len(columns), generator=generator)
+    order = shuffled[columns[shuffled].argsort(stable=True)]
+    counts = torch.bincount(columns)
+    starts = counts.cumsum(0) - counts
+    rank = torch.arange(len(columns)) - starts[columns[order]]
+    return order[rank < count]

@@ -1,0 +1,19 @@
+"""Growing classifiers over embeddings, one per file, and the adapter wrapper (LA, CALA)."""
+
+from cala.heads import nearest_mean, recipe  # noqa: F401  (they register themselves)
+from cala.heads.adapted import AdaptedHead
+from cala.heads.base import Head
+from cala.heads.factory import make_head, method_names, restore_head
+from cala.heads.recipe import AdapterRecipe
+from cala.heads.registry import ADAPTERS, HEADS
+
+__all__ = [
+    "ADAPTERS",
+    "HEADS",
+    "AdaptedHead",
+    "AdapterRecipe",
+    "Head",
+    "make_head",
+    "method_names",
+    "restore_head",
+]

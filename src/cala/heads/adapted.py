@@ -1,0 +1,217 @@
+"""The wrapper that puts an adapter on any head: ẑ = z + [0, γβ + δ] (Eq. 8)."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor
+from typing_extensions import Self
+
+from cala.core.adapters import Adapter, ScalarAdapter
+from cala.core.mixing import FakePool
+from cala.core.operating_point import choose_delta
+from cala.core.prototypes import PrototypeTable, normalise
+from cala.core.similarity import ClassContext
+from cala.errors import BaseQueryWarning, InputError
+from cala.heads.base import Head, State
+from cala.heads.checks import check_features, check_labels
+from cala.heads.pseudo_training import make_adapter, train_adapter
+from cala.heads.recipe import AdapterRecipe
+from cala.metrics import TradeOff
+
+NO_CURVE = TradeOff(*(torch.zeros(1, dtype=torch.float64).numpy() for _ in range(3)))
+
+
+class AdaptedHead(Head):
+    """A host and an adapter trained on the host's own logits.
+
+    β of a novel class is computed when its prototype is made or changed, and never otherwise;
+    similarity is to the base prototypes as they were at `fit_base`.
+
+    beta : (C,), zero for base classes
+    gamma, delta : may be set at any time; they act on the next `logits`
+    """
+
+    name = "adapted"
+
+    def __init__(self, host: Head, recipe: AdapterRecipe, *, seed: int = 0) -> None:
+        self.host = host
+        self.recipe = recipe
+        self.seed = seed
+        self.gamma = recipe.gamma
+        self.delta = 0.0
+        self.adapter: Adapter = ScalarAdapter()
+        self.trained_as = recipe
+        self.curve = NO_CURVE
+        self.beta = torch.zeros(0)
+        self._reference = torch.zeros(0, 0)
+
+    def fit_base(
+        self,
+        features: Tensor,
+        labels: Tensor,
+        *,
+        fakes: FakePool | None = None,
+        holdout: Tensor | None = None,
+    ) -> Self:
+        features = check_features(features)
+        labels = check_labels(labels, features)
+        fitted = self.blank()
+        fitted.host.fit_base(features, labels, fakes=fakes, holdout=holdout)
+        if holdout is None:
+            warnings.warn(
+                "no hold-out: base queries are scored by leave-one-out, but if the encoder was "
+                "trained on these rows base looks safer than it is and β comes out too large; "
+                "pass the rows that it was not trained on as `holdout`",
+                BaseQueryWarning,
+                stacklevel=2,
+            )
+        columns = torch.searchsorted(
+            torch.tensor(fitted.host.classes, device=labels.device), labels
+        )
+        trained = train_adapter(
+            fitted.host,
+            self.recipe,
+            features,
+            columns,
+            fakes=fakes,
+            holdout=holdout,
+            seed=self.seed,
+        )
+        fitted.adapter, fitted.curve = trained.adapter, trained.curve
+        fitted.trained_as = trained.recipe
+        fitted._reference = normalise(fitted.host.prototypes)
+        fitted.beta = features.new_zeros(fitted.n_base)
+        return self._become(fitted)
+
+    def add(self, features: Tensor, labels: Tensor) -> Self:
+        host = self.host.fork().add(features, labels)
+        return self._grown(host, torch.as_tensor(labels))
+
+    def add_unit(self, unit: Tensor, labels: Tensor) -> Self:
+        return self._grown(self.host.fork().add_unit(unit, labels), labels)
+
+    @torch.no_grad()
+    def _grown(self, host: Head, labels: Tensor) -> Self:
+        touched = set(labels.tolist())
+        columns = [i for i in range(self.n_base, len(host.classes)) if host.classes[i] in touched]
+        beta = self.beta.new_zeros(len(host.classes))
+        beta[: len(self.beta)] = self.beta
+        if columns:
+            at = torch.tensor(columns, device=beta.device)
+            context = ClassContext.of(host.prototypes_at(at), host.table.at(at), self._reference)
+            beta[at] = self.adapter(context)
+        grown = self.fork()
+        grown.host, grown.beta = host, beta
+        return self._become(grown)
+
+    def logits(self, features: Tensor) -> Tensor:
+        return self.host.logits(features) + self.shift
+
+    def unit_logits(self, unit: Tensor, members: Tensor | None = None) -> Tensor:
+        return self.host.unit_logits(unit, members) + self.shift
+
+    @property
+    def shift(self) -> Tensor:
+        """What is added to each column: (C,)."""
+        shift = self.gamma * self.beta
+        shift[self.n_base :] += self.delta
+        return shift
+
+    def set_operating_point(
+        self,
+        objective: str = "accuracy",
+        max_base_loss: float | None = None,
+        delta: float | None = None,
+    ) -> float:
+        """Choose δ from the stored trade-off curve, or set it; returns δ."""
+        if max_base_loss is not None and not 0 <= max_base_loss <= 1:
+            raise InputError(f"max_base_loss is {max_base_loss}: give a fraction, such as 0.01")
+        chosen = choose_delta(self.curve, objective, max_base_loss) if delta is None else delta
+        if not -float("inf") < chosen < float("inf"):
+            raise InputError(f"delta is {delta}: give a finite number")
+        self.delta = float(chosen)
+        return self.delta
+
+    def forget(self, label: int) -> Self:
+        column = self.classes.index(label) if label in self.classes else -1
+        smaller = self.fork()
+        smaller.host = self.host.fork().forget(label)
+        smaller.beta = torch.cat([self.beta[:column], self.beta[column + 1 :]])
+        return self._become(smaller)
+
+    # Everything else is the host's.
+
+    @property
+    def classes(self) -> tuple[int, ...]:  # type: ignore[override]
+        return self.host.classes
+
+    @property
+    def n_base(self) -> int:  # type: ignore[override]
+        return self.host.n_base
+
+    @property
+    def table(self) -> PrototypeTable:  # type: ignore[override]
+        return self.host.table
+
+    @property
+    def dtype(self) -> torch.dtype:  # type: ignore[override]
+        return self.host.dtype
+
+    def prototypes_at(self, columns: Tensor) -> Tensor:
+        return self.host.prototypes_at(columns)
+
+    def embed(self, features: Tensor) -> Tensor:
+        return self.host.embed(features)
+
+    def blank(self) -> Self:
+        return type(self)(self.host.blank(), self.recipe, seed=self.seed)
+
+    def state(self) -> State:
+        host = self.host.state()
+        curve = {f"curve.{k}": torch.as_tensor(v) for k, v in vars(self.curve).items()}
+        return {
+            "name": self.name,
+            "config": {
+                "recipe": self.recipe.to_json(),
+                "seed": self.seed,
+                "host": {"name": host["name"], "config": host["config"]},
+            },
+            "meta": {
+                "gamma": self.gamma,
+                "delta": self.delta,
+                "trained_as": self.trained_as.to_json(),
+                "host": host["meta"],
+            },
+            "tensors": {
+                "beta": self.beta,
+                "reference": self._reference,
+                **curve,
+                **{f"adapter.{k}": v for k, v in self.adapter.state_dict().items()},
+                **{f"host.{k}": v for k, v in host["tensors"].items()},
+            },
+        }
+
+    @classmethod
+    def from_state(cls, state: State) -> Self:
+        from cala.heads.factory import restore_head
+
+        config, meta, tensors = state["config"], state["meta"], state["tensors"]
+        host = restore_head(
+            {**config["host"], "meta": meta["host"], "tensors": _part(tensors, "host.")}
+        )
+        head = cls(host, AdapterRecipe.from_json(config["recipe"]), seed=config["seed"])
+        head.gamma, head.delta = meta["gamma"], meta["delta"]
+        head.trained_as = AdapterRecipe.from_json(meta["trained_as"])
+        head.beta, head._reference = tensors["beta"], tensors["reference"]
+        head.curve = TradeOff(**{k: v.numpy() for k, v in _part(tensors, "curve.").items()})
+        adapter = make_adapter(head.trained_as, len(head._reference), torch.Generator())
+        head.adapter = adapter.to(head.beta.device, host.dtype).requires_grad_(False)
+        head.adapter.load_state_dict(_part(tensors, "adapter."))
+        return head
+
+
+def _part(tensors: dict[str, Any], prefix: str) -> dict[str, Any]:
+    return {k[len(prefix) :]: v for k, v in tensors.items() if k.startswith(prefix)}

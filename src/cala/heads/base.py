@@ -1,0 +1,120 @@
+"""The Head contract: a classifier over embeddings that only ever grows."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from typing_extensions import Self
+
+from cala.core.mixing import FakePool
+from cala.core.prototypes import PrototypeTable
+
+State = dict[str, Any]
+
+
+class Head(ABC):
+    """A growing classifier; everything else hangs on this contract.
+
+    Labels are integers. Base classes take the first columns in sorted order; later classes are
+    appended as they arrive, sorted within one `add`; a class never moves to another column.
+    A call that fails leaves the head as it was. Tensors are replaced, never written to, so that
+    `fork` can share them.
+
+    classes : labels in column order
+    n_base : how many of the first columns are base classes
+    table : sums and counts of unit embeddings per class, in the head's metric
+    """
+
+    name: ClassVar[str]
+    classes: tuple[int, ...]
+    n_base: int
+    table: PrototypeTable
+    dtype: torch.dtype
+
+    @abstractmethod
+    def fit_base(
+        self,
+        features: Tensor,
+        labels: Tensor,
+        *,
+        fakes: FakePool | None = None,
+        holdout: Tensor | None = None,
+    ) -> Self:
+        """Learn the base classes.
+
+        features : (n, d); labels : (n,) integers
+        fakes : fake-class embeddings, for heads that train on pseudo sessions
+        holdout : (n,) bool, rows that the encoder was not trained on; they serve as base queries
+        """
+
+    @abstractmethod
+    def add(self, features: Tensor, labels: Tensor) -> Self:
+        """Learn new classes; shots of a class already known are folded into it.
+
+        features : (n, d); labels : (n,) integers
+        """
+
+    @abstractmethod
+    def logits(self, features: Tensor) -> Tensor:
+        """Logits over the seen classes in order of arrival: (n, d) -> (n, C)."""
+
+    @abstractmethod
+    def forget(self, label: int) -> Self:
+        """Remove a class; the columns after it move up by one."""
+
+    @abstractmethod
+    def prototypes_at(self, columns: Tensor) -> Tensor:
+        """Prototypes of some columns, in the head's metric: (m,) -> (m, d)."""
+
+    @property
+    def prototypes(self) -> Tensor:
+        """(C, d) in the head's metric: what similarity to base is measured with."""
+        return self.prototypes_at(torch.arange(len(self.classes), device=self.table.counts.device))
+
+    @property
+    def dim(self) -> int:
+        return self.table.sums.shape[1]
+
+    # What pseudo sessions need: embed the pool once, then fork, add and score many times.
+
+    @abstractmethod
+    def embed(self, features: Tensor) -> Tensor:
+        """Unit vectors in the head's metric: (n, d) -> (n, d)."""
+
+    @abstractmethod
+    def add_unit(self, unit: Tensor, labels: Tensor) -> Self:
+        """`add` for rows that are already in the head's metric."""
+
+    @abstractmethod
+    def unit_logits(self, unit: Tensor, members: Tensor | None = None) -> Tensor:
+        """Logits of rows that are already in the head's metric.
+
+        members : (n,) columns; row i helped to make class `members[i]` and is to be judged as if
+        it had not (leave-one-out); -1 for a row that helped to make none
+        """
+
+    def fork(self) -> Self:
+        """A cheap copy that can learn more without touching this one."""
+        return copy.copy(self)
+
+    @abstractmethod
+    def blank(self) -> Self:
+        """An unfitted head with the same configuration."""
+
+    @abstractmethod
+    def state(self) -> State:
+        """Everything learned: {"name", "config", "meta" (JSON values), "tensors"}."""
+
+    @classmethod
+    @abstractmethod
+    def from_state(cls, state: State) -> Self:
+        """The head that `state` came from."""
+
+    def _become(self, other: Self) -> Self:
+        """Take over another head's content at once: the last step of every change."""
+        self.__dict__ = other.__dict__
+        return self

@@ -1,0 +1,57 @@
+"""Checks at the door: every refusal names the value and the fix."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from cala.errors import InputError
+
+
+def check_features(
+    features: Tensor, dim: int | None = None, dtype: torch.dtype | None = None
+) -> Tensor:
+    """Finite, non-zero rows (n, d) in float32 or float64 (half precision is widened)."""
+    features = torch.as_tensor(features)
+    if features.ndim != 2 or 0 in features.shape:
+        raise InputError(
+            f"embeddings have shape {tuple(features.shape)}: give at least one row, (n, d)"
+        )
+    if dim is not None and features.shape[1] != dim:
+        raise InputError(
+            f"embeddings have {features.shape[1]} dimensions, but the model was fitted with {dim}: "
+            "use the same encoder"
+        )
+    if dtype is None:
+        dtype = torch.float64 if features.dtype == torch.float64 else torch.float32
+    features = features.to(dtype)
+    bad = ~features.isfinite().all(1)
+    if bool(bad.any()):
+        raise InputError(f"embeddings contain NaN or infinity in {rows_of(bad)}: remove those rows")
+    zero = features.abs().amax(1) == 0
+    if bool(zero.any()):
+        raise InputError(
+            f"embeddings are all zero in {rows_of(zero)}: a zero vector has no direction; "
+            "remove those rows or check the encoder"
+        )
+    return features
+
+
+def check_labels(labels: Tensor, features: Tensor) -> Tensor:
+    """Integer labels, one per row of `features`."""
+    labels = torch.as_tensor(labels, device=features.device)
+    if labels.ndim != 1 or len(labels) != len(features):
+        raise InputError(
+            f"{len(features)} embeddings but labels of shape {tuple(labels.shape)}: "
+            "give one label per embedding"
+        )
+    if labels.is_floating_point() or labels.dtype == torch.bool:
+        raise InputError(f"labels are {labels.dtype}: heads take integer labels")
+    return labels.to(torch.int64)
+
+
+def rows_of(mask: Tensor, most: int = 5) -> str:
+    """'row 3' or 'rows 3, 5, 8 and 2 more'."""
+    rows = mask.nonzero()[:, 0].tolist()
+    more = f" and {len(rows) - most} more" if len(rows) > most else ""
+    return ("row " if len(rows) == 1 else "rows ") + ", ".join(map(str, rows[:most])) + more

@@ -1,0 +1,69 @@
+"""From names to heads: `nearest-mean`, `cala`, `HOST+la`, `HOST+cala-plus`, …"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from cala.errors import UnknownNameError
+from cala.heads.adapted import AdaptedHead
+from cala.heads.base import Head, State
+from cala.heads.registry import ADAPTERS, HEADS
+from cala.registry import unknown
+
+DEFAULT_HOST = "nearest-mean"
+
+
+def method_names() -> list[str]:
+    """Short names of all heads and of all adapters on the default host."""
+    return [*HEADS, *ADAPTERS]
+
+
+def split_name(name: str) -> tuple[str, str | None]:
+    """Host and adapter of a method name.
+
+    >>> split_name("cala"), split_name("nearest-mean"), split_name("nearest-mean+la")
+    (('nearest-mean', 'cala'), ('nearest-mean', None), ('nearest-mean', 'la'))
+    """
+    if name in ADAPTERS:
+        return DEFAULT_HOST, name
+    host, plus, adapter = str(name).partition("+")
+    if host not in HEADS or (plus and adapter not in ADAPTERS):
+        known = [*method_names(), *(f"HOST+{a}" for a in ADAPTERS)]
+        raise UnknownNameError(unknown("method", name, known))
+    return host, adapter or None
+
+
+def default_metric(name: str) -> str:
+    """`cala-plus` alone brings its metric; everything else is the paper's cosine."""
+    return "whitened" if name == "cala-plus" else "cosine"
+
+
+def make_head(
+    name: str,
+    *,
+    metric: str | None = None,
+    seed: int = 0,
+    adapter: dict[str, Any] | None = None,
+    **host_options: Any,
+) -> Head:
+    """An unfitted head.
+
+    adapter : changes to the adapter's recipe, such as {"shots": (1,), "novel": 20}
+    host_options : for the host, such as scale=16.0
+
+    >>> make_head("cala", scale=16.0).host.name
+    'nearest-mean'
+    """
+    host_name, adapter_name = split_name(name)
+    host = HEADS[host_name](metric=metric or default_metric(name), **host_options)
+    if adapter_name is None:
+        return host
+    return AdaptedHead(host, replace(ADAPTERS[adapter_name], **(adapter or {})), seed=seed)
+
+
+def restore_head(state: State) -> Head:
+    """The head, of whatever kind, that `Head.state` came from."""
+    if state["name"] == AdaptedHead.name:
+        return AdaptedHead.from_state(state)
+    return HEADS[state["name"]].from_state(state)

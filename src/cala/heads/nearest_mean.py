@@ -1,0 +1,91 @@
+"""Nearest class mean: the incremental-frozen baseline, and the paper's host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cala.core.logits import fit_scale, leave_one_out_cosine
+from cala.core.mixing import FakePool
+from cala.core.prototypes import normalise
+from cala.core.pseudo import draw_base_queries
+from cala.errors import InputError
+from cala.heads.base import State
+from cala.heads.registry import HEADS
+from cala.heads.table import TableHead
+
+SCALE_ROWS_PER_CLASS = 50
+
+
+@HEADS.register("nearest-mean", "cosine to the class means (Eq. 2-4), nothing learned after them")
+class NearestMean(TableHead):
+    """Logits s·cos(f(x), p_c) with p_c the mean of class c's unit embeddings.
+
+    scale : the scale s of base training, or "auto" for the one that minimises leave-one-out
+        cross-entropy on base rows
+    """
+
+    name = "nearest-mean"
+
+    def __init__(
+        self, *, metric: str = "cosine", shrinkage: float = 2.0, scale: float | str = "auto"
+    ) -> None:
+        super().__init__(metric=metric, shrinkage=shrinkage)
+        if scale != "auto" and not (isinstance(scale, int | float) and 0 < scale < float("inf")):
+            raise InputError(f'scale is {scale!r}: give a positive number or "auto"')
+        self.scale_option = scale
+        self.scale = 0.0
+        self._weights = torch.zeros(0, 0)
+
+    def unit_logits(self, unit: Tensor, members: Tensor | None = None) -> Tensor:
+        cosines = unit @ self._weights.T
+        if members is not None:
+            cosines = leave_one_out_cosine(cosines, self.table, members)
+        return self.scale * cosines
+
+    def _fit_base(
+        self,
+        features: Tensor,
+        unit: Tensor,
+        columns: Tensor,
+        fakes: FakePool | None,
+        holdout: Tensor | None,
+    ) -> None:
+        self._weights = normalise(self.prototypes)
+        self.scale = self._find_scale(unit, columns, holdout)
+
+    def _find_scale(self, unit: Tensor, columns: Tensor, holdout: Tensor | None) -> float:
+        if self.scale_option != "auto":
+            return float(self.scale_option)
+        rows = torch.arange(len(unit)) if holdout is None else holdout.cpu().nonzero()[:, 0]
+        generator = torch.Generator().manual_seed(0)
+        chosen = draw_base_queries(columns[rows].cpu(), SCALE_ROWS_PER_CLASS, generator)
+        picked = rows[chosen].to(unit.device)
+        return fit_scale(unit[picked], columns[picked], self.table)
+
+    def _add(self, unit: Tensor, columns: Tensor) -> None:
+        changed = columns.unique()
+        weights = self._weights.new_zeros(len(self.classes), self.dim)
+        weights[: len(self._weights)] = self._weights
+        weights[changed] = normalise(self.prototypes_at(changed))
+        self._weights = weights
+
+    def _forget(self, column: int) -> None:
+        self._weights = torch.cat([self._weights[:column], self._weights[column + 1 :]])
+
+    def config(self) -> dict[str, Any]:
+        return {**super().config(), "scale": self.scale_option}
+
+    def state(self) -> State:
+        state = super().state()
+        state["meta"]["scale"] = self.scale
+        return state
+
+    @classmethod
+    def from_state(cls, state: State) -> NearestMean:
+        head = super().from_state(state)
+        head.scale = state["meta"]["scale"]
+        head._weights = normalise(head.prototypes)
+        return head

@@ -1,0 +1,213 @@
+"""Everything that is ever reported: pure functions of logits and labels.
+
+Columns are classes in order of arrival, base classes first; the label space is always the joint
+one (argmax over every class seen so far). Rates are fractions of images, never means of batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class SessionMetrics:
+    """One session's rates. What does not exist (novel images in session 0) is NaN."""
+
+    accuracy: float
+    base: float
+    novel: float
+    hm: float
+    fpr: float
+    fpr_mirror: float
+    ausuc: float
+    ncr2: float
+    ncr5: float
+
+
+def harmonic(a: float, b: float) -> float:
+    """Harmonic mean; 0 when both are 0.
+
+    >>> harmonic(0.6, 0.3)
+    0.4
+    """
+    return float(2 * a * b / (a + b)) if a + b > 0 else float(0.0 if a + b == 0 else np.nan)
+
+
+def session_metrics(logits: ArrayLike, columns: ArrayLike, n_base: int) -> SessionMetrics:
+    """All rates of one session.
+
+    logits : (n, C); columns : (n,) each image's true column; n_base : columns that are base
+    """
+    z, y = np.asarray(logits), np.asarray(columns)
+    predicted = z.argmax(1)
+    right = predicted == y
+    is_base = y < n_base
+    base, novel = _mean(right[is_base]), _mean(right[~is_base])
+    curve = trade_off(z, y, n_base)
+    return SessionMetrics(
+        accuracy=_mean(right),
+        base=base,
+        novel=novel,
+        hm=harmonic(base, novel),
+        fpr=_mean(predicted[~is_base] < n_base),
+        fpr_mirror=_mean(predicted[is_base] >= n_base),
+        ausuc=curve.area,
+        ncr2=curve.novel_at_base_loss(0.02),
+        ncr5=curve.novel_at_base_loss(0.05),
+    )
+
+
+@dataclass(frozen=True)
+class TradeOff:
+    """Base against novel accuracy as one shift δ on all novel columns goes from −∞ to +∞.
+
+    Between two switching shifts nothing changes, so the curve has one point per interval:
+    `delta[i]` is where point i begins (the first is −∞).
+
+    delta, base, novel : (m,)
+    """
+
+    delta: Floats
+    base: Floats
+    novel: Floats
+
+    @property
+    def area(self) -> float:
+        """AUSUC: exact area under novel accuracy over base accuracy; no shift can change it."""
+        if np.isnan(self.base).any() or np.isnan(self.novel).any():
+            return float("nan")
+        return float(np.sum(-np.diff(self.base) * (self.novel[1:] + self.novel[:-1]) / 2))
+
+    def novel_at_base_loss(self, loss: float) -> float:
+        """NCR: novel accuracy where base accuracy has fallen by at most `loss` from its best."""
+        return float(self.novel[self.index_at_base_loss(loss)])
+
+    def index_at_base_loss(self, loss: float) -> int:
+        """The last point whose base accuracy is within `loss` of the best (that at δ = −∞)."""
+        allowed = self.base >= self.base[0] - loss - 1e-12
+        return int(np.flatnonzero(allowed)[-1]) if allowed.any() else 0
+
+    def index_of_best_harmonic(self) -> int:
+        """The point with the largest harmonic mean; the middle one where several share it."""
+        total = self.base + self.novel
+        hm = np.divide(2 * self.base * self.novel, total, out=np.zeros_like(total), where=total > 0)
+        best = np.flatnonzero(hm >= hm.max() - 1e-12)
+        return int(best[len(best) // 2])
+
+
+def trade_off(logits: ArrayLike, columns: ArrayLike, n_base: int) -> TradeOff:
+    """The exact curve: each image's own switching shift is the difference of its two best logits.
+
+    logits : (n, C); columns : (n,); n_base : columns that are base
+    """
+    z, y = np.asarray(logits, dtype=np.float64), np.asarray(columns)
+    if z.shape[1] <= n_base or n_base == 0:
+        nothing = np.full(1, np.nan)
+        return TradeOff(np.full(1, -np.inf), nothing, nothing)
+    base_part, novel_part = z[:, :n_base], z[:, n_base:]
+    switch = base_part.max(1) - novel_part.max(1)
+    is_base = y < n_base
+    right = np.where(is_base, base_part.argmax(1) == y, novel_part.argmax(1) + n_base == y)
+    return trade_off_from_switches(
+        switch[is_base], right[is_base], switch[~is_base], right[~is_base]
+    )
+
+
+def trade_off_from_switches(
+    base_switch: ArrayLike,
+    base_right: ArrayLike,
+    novel_switch: ArrayLike,
+    novel_right: ArrayLike,
+    base_weight: ArrayLike | None = None,
+    novel_weight: ArrayLike | None = None,
+) -> TradeOff:
+    """The curve from each image's switching shift and whether it is right on its own side.
+
+    A base image is lost once δ exceeds its switch, a novel one is won there. Weights (default
+    equal) are normalised within base and within novel.
+    """
+    gone, loss = _steps(base_switch, base_right, base_weight)
+    won, gain = _steps(novel_switch, novel_right, novel_weight)
+    delta = np.unique(np.concatenate([gone, won]))
+    lost_by = np.concatenate([[0.0], np.cumsum(loss)])[np.searchsorted(gone, delta, side="right")]
+    won_by = np.concatenate([[0.0], np.cumsum(gain)])[np.searchsorted(won, delta, side="right")]
+    best_base = float(loss.sum()) if np.size(base_switch) else np.nan
+    novel = won_by if np.size(novel_switch) else np.full(len(delta), np.nan)
+    return TradeOff(
+        np.concatenate([[-np.inf], delta]),
+        np.concatenate([[best_base], best_base - lost_by]).clip(min=0.0),
+        np.concatenate([[0.0 if np.size(novel_switch) else np.nan], novel]),
+    )
+
+
+def ausuc(logits: ArrayLike, columns: ArrayLike, n_base: int) -> float:
+    """Exact area under the base/novel accuracy curve."""
+    return trade_off(logits, columns, n_base).area
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A whole run over sessions 0..T."""
+
+    last: float
+    avg: float
+    pd: float
+    base: float
+    novel: float
+    hm: float
+    ahm: float
+    avg_novel: float
+    fpr_first: float
+    fpr_last: float
+    ausuc: float
+    ncr2: float
+    ncr5: float
+
+
+def summarise(sessions: Sequence[SessionMetrics]) -> Summary:
+    """Avg includes session 0; AHM and Avg_novel start at session 1."""
+    accuracy = [s.accuracy for s in sessions]
+    later, last = sessions[1:], sessions[-1]
+    return Summary(
+        last=accuracy[-1],
+        avg=average(accuracy),
+        pd=accuracy[0] - accuracy[-1],
+        base=last.base,
+        novel=last.novel,
+        hm=last.hm,
+        ahm=average([s.hm for s in later]),
+        avg_novel=average([s.novel for s in later]),
+        fpr_first=later[0].fpr if later else float("nan"),
+        fpr_last=last.fpr,
+        ausuc=last.ausuc,
+        ncr2=last.ncr2,
+        ncr5=last.ncr5,
+    )
+
+
+def average(values: Sequence[float]) -> float:
+    """Avg = mean of A_0..A_T; NaN for nothing.
+
+    >>> round(average([83.98, 78.60, 73.95, 69.22, 65.85, 62.95, 59.68, 58.11, 56.65]), 2)
+    67.67
+    """
+    return float(np.mean(values)) if len(values) else float("nan")
+
+
+def _mean(values: NDArray[np.bool_]) -> float:
+    return float(values.mean()) if values.size else float("nan")
+
+
+def _steps(switch: ArrayLike, right: ArrayLike, weight: ArrayLike | None) -> tuple[Floats, Floats]:
+    """Sorted switching shifts of the right images, and what each is worth."""
+    at, ok = np.asarray(switch, dtype=np.float64), np.asarray(right, dtype=bool)
+    w = np.ones(len(at)) if weight is None else np.asarray(weight, dtype=np.float64)
+    worth = (w / w.sum())[ok] if len(at) else w
+    order = np.argsort(at[ok], kind="stable")
+    return at[ok][order], worth[order]
