@@ -10,7 +10,7 @@ from typing_extensions import Self
 
 from cala.core.metric import METRICS, CosineMetric, Metric, fit_metric, restore_metric
 from cala.core.mixing import FakePool
-from cala.core.prototypes import PrototypeTable, chunks
+from cala.core.prototypes import CHUNK_ROWS, PrototypeTable, chunks
 from cala.errors import InputError, StateError
 from cala.heads.base import Head, State
 from cala.heads.checks import check_features, check_labels
@@ -101,8 +101,9 @@ class TableHead(Head):
         return means.to(self.dtype)
 
     def embed(self, features: Tensor) -> Tensor:
-        parts = [self.metric(features[rows]) for rows in chunks(len(features))]
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+        if len(features) <= CHUNK_ROWS:
+            return self.metric(features)
+        return torch.cat([self.metric(features[rows]) for rows in chunks(len(features))])
 
     def state(self) -> State:
         self._check_fitted("state")

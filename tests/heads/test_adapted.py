@@ -1,0 +1,223 @@
+"""What an adapter does to its host."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cala.core.adapters import ScalarAdapter
+from cala.core.mixing import FakePool, draw_pairs, mix_features
+from cala.errors import FallbackWarning, InputError
+from cala.heads import make_head
+from cala.heads.pseudo_training import train_adapter
+from cala.heads.recipe import CALA, CALA_PLUS, LA
+from cala.metrics import session_metrics
+from problems import blobs
+
+pytestmark = pytest.mark.filterwarnings("ignore::cala.errors.BaseQueryWarning")
+
+QUICK = {"episodes": 6, "heldout_episodes": 3, "epochs": 3, "steps": 10}
+N_BASE = 12
+X, Y = blobs(N_BASE + 6, 30, 16, spread=1.2)
+BASE = N_BASE > Y
+
+
+def fit(method, **options):
+    adapter = {**QUICK, **options.pop("adapter", {})}
+    return make_head(method, adapter=adapter, **options).fit_base(X[BASE], Y[BASE])
+
+
+HOSTS = {name: fit(name, scale=16.0) for name in ("nearest-mean", "la", "cala", "cala-plus")}
+HOSTS["cala-plus"] = fit("cala-plus", metric="cosine", scale=16.0)
+
+
+def with_novel(head, k=5):
+    head = head.fork()
+    for label in range(N_BASE, N_BASE + 6):
+        rows = (label == Y).nonzero()[:k, 0]
+        head.add(X[rows], Y[rows])
+    return head
+
+
+@pytest.mark.parametrize("method", ["la", "cala", "cala-plus"])
+def test_gamma_zero_and_delta_zero_is_the_plain_host(method):
+    plain = with_novel(HOSTS["nearest-mean"]).logits(X)
+    head = with_novel(HOSTS[method])
+    assert not torch.equal(head.logits(X), plain)
+    head.gamma = 0.0
+    assert torch.equal(head.logits(X), plain)
+
+
+@given(st.floats(-5, 5), st.floats(0, 100))
+def test_only_novel_columns_are_shifted(delta, gamma):
+    plain, head = with_novel(HOSTS["nearest-mean"]), with_novel(HOSTS["cala"])
+    head.gamma, head.delta = gamma, delta
+    difference = head.logits(X[:5]) - plain.logits(X[:5])
+    assert torch.equal(difference[:, :N_BASE], torch.zeros(5, N_BASE, dtype=torch.float64))
+    expected = (gamma * head.beta[N_BASE:] + delta).expand(5, -1)
+    torch.testing.assert_close(difference[:, N_BASE:], expected, rtol=1e-9, atol=1e-9)
+
+
+@given(st.floats(-2, 2))
+def test_la_is_cala_with_a_constant_adapter(alpha):
+    la, cala = HOSTS["la"].fork(), HOSTS["cala"].fork()
+    la.adapter, constant = ScalarAdapter().double(), ScalarAdapter().double()
+    with torch.no_grad():
+        la.adapter.alpha.fill_(alpha)
+        constant.alpha.fill_(alpha / cala.gamma)
+    cala.adapter = constant
+    torch.testing.assert_close(with_novel(la).logits(X), with_novel(cala).logits(X))
+
+
+def test_la_gives_one_shift_and_cala_many():
+    assert len(with_novel(HOSTS["la"]).beta[N_BASE:].unique()) == 1
+    assert len(with_novel(HOSTS["cala"]).beta[N_BASE:].unique()) == 6
+
+
+def test_beta_changes_only_with_the_class_itself():
+    head = with_novel(HOSTS["cala-plus"])
+    before = head.beta.clone()
+    rows = (N_BASE + 2 == Y).nonzero()[5:9, 0]
+    head.add(X[rows], Y[rows])
+    changed = (head.beta != before).nonzero()[:, 0].tolist()
+    assert changed == [N_BASE + 2]
+    rows = (Y == 0).nonzero()[:5, 0]
+    moved_base = head.beta.clone()
+    head.add(X[rows] + 1, Y[rows])
+    assert torch.equal(head.beta, moved_base)
+
+
+def test_similarity_counts_a_forgotten_base_class():
+    whole, less = HOSTS["cala"].fork(), HOSTS["cala"].fork().forget(3)
+    assert torch.equal(with_novel(less).beta[N_BASE - 1 :], with_novel(whole).beta[N_BASE:])
+
+
+def test_mean_beta_falls_as_shots_grow():
+    """More shots make a better prototype, which needs less help."""
+    means = []
+    for k in (1, 2, 5, 10, 20):
+        head = with_novel(HOSTS["cala-plus"], k)
+        means.append(float(head.beta[N_BASE:].mean()))
+    assert means == sorted(means, reverse=True), means
+
+
+def test_mean_beta_falls_as_shots_grow_on_real_embeddings(cifar):
+    base = cifar.y_train < 60
+    head = make_head("cala-plus", scale=16.0).fit_base(
+        cifar.x_train[base], cifar.y_train[base], fakes=cifar.fakes
+    )
+    means = []
+    for k in (1, 2, 5, 10, 20, 50):
+        rows = torch.cat([(cifar.y_train == c).nonzero()[:k, 0] for c in range(60, 100)])
+        grown = head.fork().add(cifar.x_train[rows], cifar.y_train[rows])
+        means.append(float(grown.beta[60:].mean()))
+    assert means == sorted(means, reverse=True), means
+
+
+@pytest.mark.parametrize("method", ["la", "cala", "cala-plus"])
+def test_operating_points_trade_base_for_novel(method):
+    head = with_novel(HOSTS[method])
+    y = Y.numpy()
+    found = {}
+    for name, options in {
+        "accuracy": {"objective": "accuracy"},
+        "harmonic": {"objective": "harmonic"},
+        "strict": {"max_base_loss": 0.0},
+        "loose": {"max_base_loss": 0.3},
+        "own": {"delta": 1.5},
+    }.items():
+        head.set_operating_point(**options)
+        found[name] = session_metrics(head.logits(X).numpy(), y, N_BASE)
+    assert head.delta == 1.5
+    assert found["strict"].base >= found["loose"].base
+    assert found["strict"].novel <= found["loose"].novel
+    areas = {name: round(m.ausuc, 9) for name, m in found.items()}
+    assert len(set(areas.values())) == 1, "δ moves along the curve, never the curve"
+    for bad in ({"max_base_loss": 2.0}, {"delta": float("nan")}, {"objective": "novel"}):
+        with pytest.raises(InputError):
+            head.set_operating_point(**bad)
+
+
+def test_few_pairs_fall_back_to_one_shift_and_say_so():
+    x, y = blobs(4, 10, 6)
+    with pytest.warns(FallbackWarning, match="6 fake classes are too few"):
+        head = make_head("cala", adapter=QUICK).fit_base(x, y)
+    assert head.trained_as.adapter == "scalar"
+    assert isinstance(head.adapter, ScalarAdapter)
+
+
+def test_single_base_images_switch_the_adapter_off_and_say_so():
+    x, y = blobs(12, 1, 6)
+    with pytest.warns(FallbackWarning, match="adapter is off"):
+        head = make_head("cala", adapter=QUICK).fit_base(x, y)
+    assert float(head.adapter.alpha) == 0.0
+
+
+def test_a_failed_fit_leaves_the_head_as_it_was():
+    head = with_novel(HOSTS["cala"])
+    before = head.logits(X)
+    with pytest.raises(InputError):
+        head.fit_base(X[Y == 0], Y[Y == 0])
+    assert torch.equal(head.logits(X), before)
+
+
+def test_base_queries_come_from_the_hold_out():
+    """Held-out rows that sit far from their class make base look weaker, so β falls."""
+    rng = np.random.default_rng(0)
+    holdout = torch.tensor(rng.random(int(BASE.sum())) < 0.3)
+    x = X[BASE].clone()
+    x[holdout] = x[holdout] + 3 * torch.tensor(rng.normal(size=(int(holdout.sum()), 16)))
+
+    def alpha(mask):
+        head = make_head("la", scale=16.0, adapter=QUICK)
+        return float(head.fit_base(x, Y[BASE], holdout=mask).adapter.alpha)
+
+    assert alpha(holdout) < alpha(~holdout)
+
+
+def test_given_fakes_are_used():
+    pairs = draw_pairs(N_BASE, 40, torch.Generator().manual_seed(0))
+    near = mix_features(
+        X[BASE], Y[BASE], pairs, count=20, generator=torch.Generator().manual_seed(1)
+    )
+    far = FakePool(X[~BASE][torch.randint(180, (40, 20), generator=torch.Generator())], pairs)
+    betas = [
+        make_head("la", scale=16.0, adapter=QUICK)
+        .fit_base(X[BASE], Y[BASE], fakes=pool)
+        .adapter.alpha.item()
+        for pool in (near, far)
+    ]
+    assert betas[0] != betas[1]
+
+
+def test_training_reads_the_hosts_own_logits():
+    """The same host with doubled logits needs a doubled shift."""
+    alphas = []
+    for scale in (4.0, 8.0):
+        head = make_head("nearest-mean", scale=scale).fit_base(X[BASE], Y[BASE])
+        seen = []
+        real = type(head).unit_logits
+
+        class Spy(type(head)):
+            def unit_logits(self, unit, members=None, real=real, seen=seen):
+                seen.append(members is not None and bool((members >= 0).any()))
+                return real(self, unit, members)
+
+        head.__class__ = Spy
+        trained = train_adapter(head, LA, X[BASE], Y[BASE], fakes=None, holdout=None, seed=0)
+        assert len(seen) == LA.episodes + LA.heldout_episodes
+        assert all(seen), "base queries are left out of their own prototypes"
+        alphas.append(float(trained.adapter.alpha))
+    assert alphas[0] != alphas[1]
+
+
+def test_the_papers_numbers_are_the_defaults():
+    assert (CALA.adapter, CALA.hidden, CALA.gamma, CALA.lr) == ("mlp", (64, 64), 10.0, 1e-3)
+    assert (CALA.epochs, CALA.steps, CALA.queries, CALA.loss) == (20, 50, 15, "balanced")
+    plan = CALA.plan(60)
+    assert (plan.way, plan.sessions, plan.shots) == (5, 8, (5,))
+    assert CALA_PLUS.shots == (1, 2, 5, 10, 20)
+    assert CALA.from_json(CALA.to_json()) == CALA

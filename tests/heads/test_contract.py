@@ -1,0 +1,284 @@
+"""The Head contract, for everything that is registered, in every metric."""
+
+from __future__ import annotations
+
+import json
+import warnings
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cala.core.metric import METRICS
+from cala.errors import BaseQueryWarning, InputError, StateError
+from cala.heads import ADAPTERS, HEADS, AdaptedHead, make_head, method_names, restore_head
+from problems import blobs
+
+pytestmark = pytest.mark.filterwarnings("ignore::cala.errors.BaseQueryWarning")
+
+METHODS = [*method_names(), *(f"{host}+{adapter}" for host in HEADS for adapter in ADAPTERS)]
+QUICK = {"episodes": 4, "heldout_episodes": 2, "epochs": 2, "steps": 5}
+EVERY = [(method, metric) for method in METHODS for metric in METRICS]
+N_BASE, DIM = 6, 10
+X, Y = blobs(N_BASE + 4, 12, DIM)
+BASE = N_BASE > Y
+
+
+def fitted(method: str, metric: str, dtype=torch.float64, **options):
+    head = make_head(method, metric=metric, adapter=QUICK, **options)
+    return head.fit_base(X[BASE].to(dtype), Y[BASE])
+
+
+HEADS_FITTED = {key: fitted(*key) for key in EVERY}
+
+
+@pytest.fixture(params=EVERY, ids=lambda key: "-".join(key))
+def head(request):
+    return HEADS_FITTED[request.param].fork()
+
+
+def shots(label: int, k: int = 3):
+    rows = (label == Y).nonzero()[:k, 0]
+    return X[rows], Y[rows]
+
+
+def snapshot(head):
+    state = head.state()
+    return {k: v.clone() for k, v in state["tensors"].items()}, json.dumps(state["meta"])
+
+
+def assert_same(head, before):
+    tensors, meta = snapshot(head)
+    assert meta == before[1]
+    assert tensors.keys() == before[0].keys()
+    for name, value in tensors.items():
+        assert torch.equal(value.nan_to_num(7.0), before[0][name].nan_to_num(7.0)), name
+
+
+def test_it_learns(head):
+    for label in range(N_BASE, N_BASE + 4):
+        head.add(*shots(label))
+    assert head.classes == tuple(range(N_BASE + 4))
+    assert head.n_base == N_BASE
+    z = head.logits(X)
+    assert z.shape == (len(X), N_BASE + 4)
+    accuracy = (z.argmax(1) == Y).double().mean()
+    assert accuracy > 0.75, float(accuracy)
+
+
+def test_adding_never_moves_old_columns(head):
+    head.add(*shots(6))
+    before = head.logits(X)
+    head.add(*shots(9))
+    after = head.logits(X)
+    assert after.shape[1] == before.shape[1] + 1
+    torch.testing.assert_close(after[:, :-1], before, rtol=0, atol=1e-12)
+
+
+def test_classes_arrive_in_order(head):
+    head.add(*shots(9)).add(*shots(7))
+    rows = torch.cat([shots(8)[0], shots(6)[0]])
+    labels = torch.cat([shots(8)[1], shots(6)[1]])
+    head.add(rows, labels)
+    assert head.classes == (0, 1, 2, 3, 4, 5, 9, 7, 6, 8)
+
+
+def test_fork_leaves_its_parent_untouched(head):
+    head.add(*shots(6))
+    before = snapshot(head)
+    fork = head.fork()
+    fork.add(*shots(7)).add(*shots(6, k=9)).add(*shots(0)).forget(1)
+    if isinstance(fork, AdaptedHead):
+        fork.delta = 3.0
+    assert_same(head, before)
+
+
+def test_the_order_of_shots_does_not_matter(head):
+    x, y = shots(7, k=8)
+    backwards = head.fork().add(x.flip(0), y)
+    one_by_one = head.fork()
+    for row in range(len(x)):
+        one_by_one.add(x[row : row + 1], y[row : row + 1])
+    expected = head.add(x, y).logits(X)
+    torch.testing.assert_close(backwards.logits(X), expected, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(one_by_one.logits(X), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_sessions_of_unequal_size_and_single_shots(head):
+    x = torch.cat([shots(6, 1)[0], shots(7, 9)[0]])
+    y = torch.cat([shots(6, 1)[1], shots(7, 9)[1]])
+    z = head.add(x, y).add(*shots(8, 1)).logits(X)
+    assert z.isfinite().all()
+    assert head.table.counts[N_BASE:].tolist() == [1, 9, 1]
+
+
+def test_more_shots_of_a_base_class_fold_into_it(head):
+    before = head.logits(X)
+    head.add(X[Y == 2] + 0.1, Y[Y == 2])
+    after = head.logits(X)
+    assert head.table.counts[2] == 24
+    assert not torch.equal(after[:, 2], before[:, 2])
+    others = [c for c in range(N_BASE) if c != 2]
+    torch.testing.assert_close(after[:, others], before[:, others])
+
+
+def test_state_round_trips(head):
+    head.add(*shots(6)).add(*shots(8, 1))
+    if isinstance(head, AdaptedHead):
+        head.set_operating_point("harmonic")
+    state = head.state()
+    meta = json.loads(json.dumps({k: state[k] for k in ("name", "config", "meta")}))
+    tensors = {k: v.clone() for k, v in state["tensors"].items()}
+    restored = restore_head({**meta, "tensors": tensors})
+    assert type(restored) is type(head)
+    assert restored.classes == head.classes
+    assert torch.equal(restored.logits(X), head.logits(X))
+    again, same = restored.add(*shots(9)), head.add(*shots(9))
+    assert torch.equal(again.logits(X), same.logits(X))
+    restored.forget(0)
+    assert torch.equal(restored.fit_base(X[BASE], Y[BASE]).logits(X), fresh(head).logits(X))
+
+
+def fresh(head):
+    return head.blank().fit_base(X[BASE], Y[BASE])
+
+
+def test_forget_removes_one_column(head):
+    head.add(*shots(6)).add(*shots(7))
+    before = head.logits(X)
+    head.forget(6)
+    keep = [c for c in range(8) if c != 6]
+    torch.testing.assert_close(head.logits(X), before[:, keep])
+    head.forget(0)
+    assert head.n_base == N_BASE - 1
+    torch.testing.assert_close(head.logits(X), before[:, keep[1:]])
+    head.add(*shots(6))
+    assert head.classes == (1, 2, 3, 4, 5, 7, 6)
+    torch.testing.assert_close(head.logits(X)[:, -1], before[:, 6])
+
+
+@pytest.mark.parametrize(("method", "metric"), EVERY)
+def test_the_same_seed_gives_the_same_logits_bit_for_bit(method, metric):
+    again = fitted(method, metric).add(*shots(6))
+    assert torch.equal(
+        again.logits(X), HEADS_FITTED[method, metric].fork().add(*shots(6)).logits(X)
+    )
+
+
+@pytest.mark.parametrize(("method", "metric"), EVERY)
+def test_float32_and_half(method, metric):
+    single = fitted(method, metric, torch.float32).add(*shots(6))
+    double = HEADS_FITTED[method, metric].fork().add(*shots(6))
+    assert single.logits(X.float()).dtype == torch.float32
+    half = single.logits(X.half())
+    assert half.dtype == torch.float32
+    agree = single.logits(X).argmax(1) == double.logits(X).argmax(1)
+    assert agree.double().mean() > 0.95
+
+
+@pytest.mark.filterwarnings("ignore::cala.errors.FallbackWarning")
+@pytest.mark.parametrize(("method", "metric"), EVERY)
+@pytest.mark.parametrize("shape", [(2, 3, 2), (2, 2, 5), (3, 1, 4), (5, 2, 1), (6, 3, 40)])
+def test_tiny_bases(method, metric, shape):
+    n_base, per_class, dim = shape
+    x, y = blobs(n_base + 1, per_class + 1, dim, seed=3)
+    base = y < n_base
+    keep = torch.cat([(y == c).nonzero()[:per_class, 0] for c in range(n_base)])
+    head = make_head(method, metric=metric, adapter=QUICK).fit_base(x[keep], y[keep])
+    head.add(x[~base][:1], y[~base][:1])
+    assert head.logits(x).isfinite().all()
+
+
+BAD = {
+    "NaN or infinity in row 1": lambda x: x.index_fill(0, torch.tensor([1]), torch.nan),
+    "NaN or infinity in rows 0, 2": lambda x: x.index_fill(0, torch.tensor([0, 2]), torch.inf),
+    "all zero in row 2": lambda x: x.index_fill(0, torch.tensor([2]), 0.0),
+    "9 dimensions, but the model was fitted with 10": lambda x: x[:, 1:],
+    "shape \\(3,\\)": lambda x: x[:, 0],
+    "shape \\(0, 10\\)": lambda x: x[:0],
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_bad_features_are_named_and_change_nothing(head, message):
+    head.add(*shots(6))
+    before = snapshot(head)
+    x, y = shots(7)
+    with pytest.raises(InputError, match=message):
+        head.add(BAD[message](x), y)
+    with pytest.raises(InputError, match=message):
+        head.logits(BAD[message](x))
+    assert_same(head, before)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (torch.tensor([7, 7]), "3 embeddings but labels of shape \\(2,\\)"),
+        (torch.tensor([7.0, 7.0, 7.0]), "integer labels"),
+        (torch.tensor([[7, 7, 7]]), "labels of shape"),
+    ],
+)
+def test_bad_labels_are_named_and_change_nothing(head, labels, message):
+    before = snapshot(head)
+    with pytest.raises(InputError, match=message):
+        head.add(shots(7)[0], labels)
+    assert_same(head, before)
+
+
+def test_forgetting_what_is_not_there_changes_nothing(head):
+    before = snapshot(head)
+    with pytest.raises(InputError, match="class 77 is not known: known are 0, 1, 2"):
+        head.forget(77)
+    assert_same(head, before)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_too_early_calls_say_what_to_do(method):
+    head = make_head(method)
+    for call in (lambda: head.add(*shots(7)), lambda: head.logits(X), head.state):
+        with pytest.raises(StateError, match="fit the base classes first"):
+            call()
+    with pytest.raises(InputError, match="at least two base classes"):
+        head.fit_base(X[Y == 0], Y[Y == 0])
+    assert head.classes == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"name": "calla"}, "unknown method 'calla': did you mean 'cala'"),
+        ({"name": "nearest-mean+teen"}, "unknown method 'nearest-mean\\+teen'"),
+        ({"name": "cala", "metric": "euclid"}, "unknown metric 'euclid'"),
+        ({"name": "cala", "scale": -1}, "scale is -1"),
+        ({"name": "cala", "adapter": {"loss": "best"}}, "unknown loss 'best'"),
+        ({"name": "cala", "adapter": {"inputs": "sort"}}, "did you mean 'sorted'"),
+        ({"name": "cala", "adapter": {"shots": ()}}, "shots are \\(\\)"),
+        ({"name": "cala", "adapter": {"episodes": 0}}, "episodes is 0"),
+    ],
+)
+def test_unknown_options_are_named(options, message):
+    with pytest.raises(InputError, match=message):
+        make_head(**options)
+
+
+@settings(max_examples=15)
+@given(st.permutations(range(N_BASE)), st.sampled_from(["cala", "la", "cala-plus"]))
+def test_the_order_of_base_classes_does_not_matter(order, method):
+    """With sorted or summary inputs an adapter cannot tell base classes apart by place."""
+    head = HEADS_FITTED[method, "whitened"].fork().add(*shots(6)).add(*shots(9))
+    moved = head.fork()
+    moved._reference = head._reference[list(order)]
+    moved.add(*shots(7))
+    head.add(*shots(7))
+    torch.testing.assert_close(moved.beta, head.beta, rtol=1e-9, atol=1e-9)
+
+
+def test_a_missing_hold_out_is_said():
+    with pytest.warns(BaseQueryWarning, match="rows that it was not trained on"):
+        fitted("la", "cosine")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", BaseQueryWarning)
+        holdout = torch.ones(int(BASE.sum()), dtype=torch.bool)
+        make_head("la", adapter=QUICK).fit_base(X[BASE], Y[BASE], holdout=holdout)

@@ -1,0 +1,135 @@
+"""Metrics against scikit-learn, against brute force, and against the paper's own tables."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import confusion_matrix
+
+import oracle
+from cala.metrics import (
+    SessionMetrics,
+    ausuc,
+    average,
+    harmonic,
+    session_metrics,
+    summarise,
+    trade_off_from_switches,
+)
+
+SHAPES = st.tuples(st.integers(1, 5), st.integers(1, 4), st.integers(0, 10_000))
+
+
+def logits_and_columns(n_base, n_novel, seed, n=40):
+    rng = np.random.default_rng(seed)
+    y = np.concatenate([np.arange(n_base + n_novel), rng.integers(0, n_base + n_novel, n)])
+    z = rng.normal(size=(len(y), n_base + n_novel))
+    z[np.arange(len(y)), y] += rng.uniform(0, 2)
+    return z, y
+
+
+@given(SHAPES)
+def test_session_metrics_agree_with_the_slow_version(shape):
+    n_base = shape[0]
+    z, y = logits_and_columns(*shape)
+    fast, slow = session_metrics(z, y, n_base), oracle.session_metrics(z, y, n_base)
+    for name, value in slow.items():
+        assert getattr(fast, name) == pytest.approx(value), name
+
+
+@given(SHAPES)
+def test_session_metrics_agree_with_a_confusion_matrix(shape):
+    n_base, n_novel, _ = shape
+    z, y = logits_and_columns(*shape)
+    matrix = confusion_matrix(y, z.argmax(1), labels=range(n_base + n_novel))
+    found = session_metrics(z, y, n_base)
+    assert found.accuracy == pytest.approx(np.trace(matrix) / matrix.sum())
+    assert found.base == pytest.approx(np.trace(matrix[:n_base]) / matrix[:n_base].sum())
+    novel = matrix[n_base:]
+    assert found.novel == pytest.approx(np.trace(novel[:, n_base:]) / novel.sum())
+    assert found.fpr == pytest.approx(novel[:, :n_base].sum() / novel.sum())
+    mirror = matrix[:n_base, n_base:].sum() / matrix[:n_base].sum()
+    assert found.fpr_mirror == pytest.approx(mirror)
+
+
+@given(SHAPES)
+def test_ausuc_agrees_with_brute_force(shape):
+    n_base = shape[0]
+    z, y = logits_and_columns(*shape)
+    assert ausuc(z, y, n_base) == pytest.approx(oracle.tradeoff_area(z, y, n_base))
+
+
+@given(SHAPES, st.floats(-5, 5))
+def test_no_shift_changes_ausuc(shape, delta):
+    n_base = shape[0]
+    z, y = logits_and_columns(*shape)
+    shifted = z.copy()
+    shifted[:, n_base:] += delta
+    assert ausuc(shifted, y, n_base) == pytest.approx(ausuc(z, y, n_base))
+
+
+def test_ausuc_gives_half_for_ties():
+    z = np.array([[1.0, 0.0], [1.0, 0.0]])  # both switch at the same shift
+    assert ausuc(z, [0, 1], 1) == pytest.approx(0.5)
+    assert ausuc(np.array([[2.0, 0.0], [1.0, 0.0]]), [0, 1], 1) == pytest.approx(1.0)
+
+
+def test_trade_off_reads_novel_accuracy_at_a_base_loss():
+    curve = trade_off_from_switches([1.0, 2.0, 3.0, 4.0], [True] * 4, [0.5, 1.5, 9.0], [True] * 3)
+    assert curve.base[0] == 1.0
+    assert curve.novel_at_base_loss(0.0) == pytest.approx(1 / 3)
+    assert curve.novel_at_base_loss(0.25) == pytest.approx(2 / 3)
+    assert curve.novel_at_base_loss(1.0) == pytest.approx(1.0)
+    weighted = trade_off_from_switches([1.0, 2.0], [True, False], [0.0], [True], [1.0, 3.0], [1.0])
+    assert weighted.base[0] == pytest.approx(0.25)
+
+
+def test_session_zero_has_no_novel_part():
+    z, y = logits_and_columns(4, 1, 0)
+    only = session_metrics(z[y < 4][:, :4], y[y < 4], 4)
+    assert only.accuracy == only.base
+    assert all(np.isnan(getattr(only, n)) for n in ("novel", "hm", "fpr", "ausuc", "ncr2"))
+    assert only.fpr_mirror == 0.0
+
+
+def test_harmonic_of_nothing_is_zero():
+    assert harmonic(0.0, 0.0) == 0.0
+    assert harmonic(0.5, 0.0) == 0.0
+
+
+def test_summary_takes_each_figure_from_its_sessions():
+    def session(accuracy, base, novel, fpr):
+        hm = harmonic(base, novel)
+        return SessionMetrics(accuracy, base, novel, hm, fpr, 0.0, 0.5, 0.1, 0.2)
+
+    nan = float("nan")
+    got = summarise(
+        [session(0.8, 0.8, nan, nan), session(0.6, 0.7, 0.2, 0.5), session(0.5, 0.6, 0.3, 0.4)]
+    )
+    assert got.last == 0.5
+    assert got.avg == pytest.approx(1.9 / 3)
+    assert got.pd == pytest.approx(0.3)
+    assert got.ahm == pytest.approx((harmonic(0.7, 0.2) + harmonic(0.6, 0.3)) / 2)
+    assert got.avg_novel == pytest.approx(0.25)
+    assert (got.fpr_first, got.fpr_last) == (0.5, 0.4)
+    alone = summarise([session(0.8, 0.8, nan, nan)])
+    assert alone.last == 0.8
+    assert np.isnan(alone.ahm)
+
+
+PAPER_ROWS = {  # accuracy per session on mini-ImageNet, and the average that follows from it
+    "CEC": ([72.17, 66.97, 62.96, 59.50, 56.62, 53.78, 51.15, 49.32, 47.45], 57.77),
+    "FACT": ([72.71, 69.78, 66.53, 62.81, 60.73, 57.46, 54.46, 52.28, 50.60], 60.82),
+    "TEEN": ([73.53, 70.55, 66.37, 63.23, 60.53, 57.95, 55.24, 53.44, 52.08], 61.44),
+    "LA-fscil": ([83.98, 78.60, 73.95, 69.22, 65.85, 62.95, 59.68, 58.11, 56.65], 67.67),
+    "CALA": ([83.98, 79.09, 74.70, 70.92, 67.46, 64.25, 61.26, 59.32, 57.75], 68.75),
+}
+
+
+@pytest.mark.parametrize("row", PAPER_ROWS)
+def test_avg_of_the_papers_rows(row):
+    """LA-fscil's printed 65.43 is an arithmetic slip: its row averages to 67.67."""
+    accuracies, expected = PAPER_ROWS[row]
+    assert average(accuracies) == pytest.approx(expected, abs=0.005)
