@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from typing_extensions import Self
 
 from cala.core.logits import DEFAULT_SCALE
 from cala.core.mixing import FakePool
+from cala.core.operating_point import OBJECTIVES
 from cala.errors import InputError
 from cala.heads import AdaptedHead, make_head
 from cala.registry import check_choice
@@ -139,15 +142,21 @@ class CalaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Rows that the encoder was not trained on; "all" for a pretrained encoder that saw
             none of them. Without it the classifier warns that base may look safer than it is.
         """
+        with self._unchanged_on_error():
+            return self._fit(X, y, fake, pairs, holdout)
+
+    def _fit(self, X: Any, y: Any, fake: Any, pairs: Any, holdout: Any) -> Self:
+        if y is not None:
+            _check_label_types(y)
         X, y = validate_data(self, X, y, dtype=[np.float32, np.float64])
-        check_classification_targets(y)
-        classes, columns = np.unique(_checked_labels(y), return_inverse=True)
+        classes, columns = np.unique(_labels(y), return_inverse=True)
         if len(classes) < 2:
             raise InputError(
                 f"fit got 1 class ({classes[0]!r}): give at least two base classes, then add more "
                 "with partial_fit"
             )
         head = self._make_head()
+        check_choice("objective", self.objective, OBJECTIVES)
         head.fit_base(
             self._tensor(X),
             torch.as_tensor(columns, device=self.device),
@@ -171,10 +180,9 @@ class CalaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "partial_fit adds classes to a fitted classifier: call fit(X, y) with the base "
                 "classes first"
             )
+        _check_label_types(y, like=self.classes_)
         X, y = validate_data(self, X, y, reset=False, dtype=[np.float32, np.float64])
-        check_classification_targets(y)
-        labels = _checked_labels(y, like=self.classes_)
-        names, inverse = np.unique(labels, return_inverse=True)
+        names, inverse = np.unique(_labels(y), return_inverse=True)
         ids = dict(zip(self.classes_.tolist(), self._head.classes, strict=True))
         new = [name for name in names.tolist() if name not in ids]
         ids.update((name, self._next_id + i) for i, name in enumerate(new))
@@ -256,6 +264,15 @@ class CalaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         head = self._fitted_head()
         return head.delta if isinstance(head, AdaptedHead) else 0.0
 
+    @contextmanager
+    def _unchanged_on_error(self) -> Iterator[None]:
+        before = dict(vars(self))
+        try:
+            yield
+        except BaseException:
+            self.__dict__ = before
+            raise
+
     def _fitted_head(self) -> Any:
         if not hasattr(self, "_head"):
             raise AttributeError("not fitted yet: call fit first")
@@ -303,7 +320,10 @@ class CalaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _tensor(self, X: NDArray[Any]) -> torch.Tensor:
         kept = X if X.dtype in (np.float32, np.float64) else X.astype(np.float32)
-        return torch.as_tensor(np.ascontiguousarray(kept), device=self.device)
+        with warnings.catch_warnings():
+            # Memory-mapped arrays are read-only; nothing here writes to them.
+            warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+            return torch.as_tensor(np.ascontiguousarray(kept), device=self.device)
 
     def _logits(self, X: Any) -> Iterator[torch.Tensor]:
         check_is_fitted(self)
@@ -316,17 +336,26 @@ class CalaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return names + (f", … ({len(self.classes_)} in all)" if len(self.classes_) > most else "")
 
 
-def _checked_labels(y: NDArray[Any], like: NDArray[Any] | None = None) -> NDArray[Any]:
-    """Labels that are all strings or all numbers, and of the same type as those known."""
-    kinds = {"string" if isinstance(label, str | bytes) else "number" for label in y.tolist()}
+def _check_label_types(y: Any, like: NDArray[Any] | None = None) -> None:
+    """Refuse labels that mix strings and numbers, before NumPy makes strings of them all."""
+    given = y if isinstance(y, np.ndarray) else np.asarray(y, dtype=object)
+    if given.dtype.kind == "O":
+        kinds = {"string" if isinstance(label, str) else "number" for label in given.ravel()}
+    else:
+        kinds = {"string" if given.dtype.kind in "US" else "number"}
     if like is not None:
-        kinds |= {"string" if like.dtype.kind in "USO" else "number"}
+        kinds.add("string" if like.dtype.kind in "US" else "number")
     if len(kinds) > 1:
         raise InputError(
             "labels mix strings and numbers: use one type for all classes, such as "
             "[str(label) for label in y]"
         )
-    return y.astype(str) if kinds == {"string"} else y
+
+
+def _labels(y: NDArray[Any]) -> NDArray[Any]:
+    """Checked labels as a typed array."""
+    check_classification_targets(y)
+    return y.astype(str) if y.dtype.kind == "O" and isinstance(y[0], str) else y
 
 
 def _holdout_mask(holdout: ArrayLike | str | None, n: int) -> torch.Tensor | None:

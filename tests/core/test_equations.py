@@ -12,7 +12,7 @@ import oracle
 from cala.core.adapters import MLPAdapter, adapter_inputs
 from cala.core.logits import adjusted_logits, cosine_logits, fit_scale, leave_one_out_cosine
 from cala.core.losses import LOSSES, Scores, cala_loss, la_loss
-from cala.core.metric import fit_whitened
+from cala.core.metric import BlendedMetric, WhitenedMetric, fit_whitening
 from cala.core.mixing import mix
 from cala.core.prototypes import PrototypeTable, class_means, normalise
 from cala.core.similarity import similarity
@@ -197,16 +197,26 @@ def test_eq10_eq11_fisher_consistency():
 @given(SIZES, st.sampled_from([0.5, 2.0, 8.0]))
 def test_whitened_metric(size, shrinkage):
     x, y, _ = problem(*size)
-    metric = fit_whitened(torch.tensor(x), torch.tensor(y), shrinkage)
+    metric = WhitenedMetric(*fit_whitening(torch.tensor(x), torch.tensor(y), shrinkage))
     mean, matrix = oracle.fit_whitening(x, y, shrinkage)
     close(metric.mean, mean)
     close(metric.matrix, matrix, 1e-7)
     close(metric(torch.tensor(x)), oracle.whiten(x, mean, matrix), 1e-7)
 
 
+@given(SIZES)
+def test_blended_cosines_are_a_weighted_mean_of_two_metrics(size):
+    x, y, _ = problem(*size)
+    whitening = fit_whitening(torch.tensor(x), torch.tensor(y))
+    both = BlendedMetric(*whitening)(torch.tensor(x))
+    w = oracle.whiten(x, *(t.numpy() for t in whitening))
+    plain = x / np.linalg.norm(x, axis=1, keepdims=True)
+    close(both @ both.T, (w @ w.T + 0.25 * plain @ plain.T) / 1.25, 1e-7)
+
+
 def test_whitening_of_single_images_only_centres():
     x = torch.randn(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    metric = fit_whitened(x, torch.arange(4))
+    metric = WhitenedMetric(*fit_whitening(x, torch.arange(4)))
     assert torch.equal(metric.matrix, torch.eye(3, dtype=torch.float64))
     assert metric(x).isfinite().all()
 

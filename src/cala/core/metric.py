@@ -1,8 +1,8 @@
-"""The space in which cosines are taken: as it is (`cosine`), or `whitened` by base statistics."""
+"""The space in which cosines are taken, learned from base classes only."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -10,23 +10,23 @@ from torch import Tensor
 from cala.core.prototypes import PrototypeTable, chunks, normalise
 from cala.registry import check_choice
 
-METRICS = ("cosine", "whitened")
-
 
 class Metric(Protocol):
-    """Maps embeddings (n, d) to unit vectors (n, d); learned from base classes only."""
+    """Maps embeddings (n, d) to unit vectors (n, d')."""
 
-    name: str
+    name: ClassVar[str]
 
     def __call__(self, features: Tensor) -> Tensor: ...
 
-    def tensors(self) -> dict[str, Tensor]: ...
+    def tensors(self) -> dict[str, Tensor]:
+        """What was learned: the constructor's arguments."""
+        ...
 
 
 class CosineMetric:
     """The paper's: unit length, nothing else."""
 
-    name = "cosine"
+    name: ClassVar[str] = "cosine"
 
     def __call__(self, features: Tensor) -> Tensor:
         return normalise(features)
@@ -44,24 +44,65 @@ class WhitenedMetric:
     mean : (d,); matrix : (d, d), the inverse square root of the shrunk within-class covariance
     """
 
-    name = "whitened"
+    name: ClassVar[str] = "whitened"
 
     def __init__(self, mean: Tensor, matrix: Tensor) -> None:
         self.mean = mean
         self.matrix = matrix
 
     def __call__(self, features: Tensor) -> Tensor:
-        centred = normalise(_rooted(features) - self.mean.to(features.dtype))
-        return normalise(centred @ self.matrix.to(features.dtype))
+        centred = normalise(_rooted(features) - self.mean)
+        return normalise(centred @ self.matrix)
 
     def tensors(self) -> dict[str, Tensor]:
         return {"mean": self.mean, "matrix": self.matrix}
 
 
-def fit_whitened(features: Tensor, columns: Tensor, shrinkage: float = 2.0) -> WhitenedMetric:
-    """Learn the whitened metric: Σ_w + shrinkage·(tr Σ_w / d)·I of the rooted, centred rows.
+class BlendedMetric(WhitenedMetric):
+    """The whitened vector beside the plain one: cosines are a weighted mean of both metrics.
+
+    Whitening is estimated and errs most where base images are few; the plain cosine steadies it.
+    The result has 2d dimensions.
+    """
+
+    name: ClassVar[str] = "blended"
+    plain_weight: ClassVar[float] = 0.5
+
+    def __call__(self, features: Tensor) -> Tensor:
+        plain = self.plain_weight * normalise(features)
+        return normalise(torch.cat([super().__call__(features), plain], -1))
+
+
+METRICS: dict[str, type[CosineMetric] | type[WhitenedMetric]] = {
+    metric.name: metric for metric in (CosineMetric, WhitenedMetric, BlendedMetric)
+}
+
+
+def fit_metric(
+    name: str, features: Tensor, columns: Tensor, shrinkage: float | str = "auto"
+) -> Metric:
+    """The named metric, learned from base features (n, d) and their classes (n,)."""
+    check_choice("metric", name, METRICS)
+    kind = METRICS[name]
+    if issubclass(kind, WhitenedMetric):
+        mean, matrix = fit_whitening(features, columns, shrinkage)
+        return kind(mean.to(features.dtype), matrix.to(features.dtype))
+    return kind()
+
+
+def restore_metric(name: str, tensors: dict[str, Tensor]) -> Metric:
+    """The metric that `Metric.tensors` came from."""
+    check_choice("metric", name, METRICS)
+    return METRICS[name](**tensors)
+
+
+def fit_whitening(
+    features: Tensor, columns: Tensor, shrinkage: float | str = "auto"
+) -> tuple[Tensor, Tensor]:
+    """Base mean (d,) and (Σ_w + shrinkage·(tr Σ_w / d)·I)^(-1/2) (d, d) of rooted, centred rows.
 
     features : (n, d); columns : (n,) class of each row, 0..C-1
+    shrinkage : a number, or "auto" for `default_shrinkage`
     """
     n, dim = features.shape
     mean = features.new_zeros(dim, dtype=torch.float64)
@@ -75,25 +116,20 @@ def fit_whitened(features: Tensor, columns: Tensor, shrinkage: float = 2.0) -> W
         centred = normalise(_rooted(features[rows]).to(torch.float64) - mean)
         table = table.extended(centred, columns[rows])
         moment += centred.T @ centred
-    within = (moment - table.sums.T @ table.means) / max(n - len(table), 1)
+    freedom = max(n - len(table), 1)
+    within = (moment - table.sums.T @ table.means) / freedom
     level = float(within.diagonal().mean())
     if level <= 1e-12:  # one image per class: nothing is known about scatter
-        return WhitenedMetric(mean, torch.eye(dim, dtype=torch.float64, device=features.device))
+        return mean, torch.eye(dim, dtype=torch.float64, device=features.device)
+    factor = default_shrinkage(dim, freedom) if isinstance(shrinkage, str) else shrinkage
     values, vectors = torch.linalg.eigh(within)
-    scale = (values.clamp_min(0) + shrinkage * level).clamp_min(1e-12).rsqrt()
-    return WhitenedMetric(mean, (vectors * scale) @ vectors.T)
+    scale = (values.clamp_min(0) + factor * level).clamp_min(1e-12).rsqrt()
+    return mean, (vectors * scale) @ vectors.T
 
 
-def fit_metric(name: str, features: Tensor, columns: Tensor, shrinkage: float = 2.0) -> Metric:
-    """The named metric, learned from base features (n, d) and their classes (n,)."""
-    check_choice("metric", name, METRICS)
-    return CosineMetric() if name == "cosine" else fit_whitened(features, columns, shrinkage)
-
-
-def restore_metric(name: str, tensors: dict[str, Tensor]) -> Metric:
-    """The metric that `Metric.tensors` came from."""
-    check_choice("metric", name, METRICS)
-    return CosineMetric() if name == "cosine" else WhitenedMetric(**tensors)
+def default_shrinkage(dim: int, freedom: int) -> float:
+    """1 where images abound, more where a d×d covariance is estimated from few of them."""
+    return 1 + 8 * dim / freedom
 
 
 def _rooted(features: Tensor) -> Tensor:

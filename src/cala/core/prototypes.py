@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from cala.core.growing import GrowingRows
 
 CHUNK_ROWS = 65536
 
@@ -25,18 +26,17 @@ def chunks(n: int, size: int = CHUNK_ROWS) -> Iterator[slice]:
     return (slice(start, min(start + size, n)) for start in range(0, n, size))
 
 
-@dataclass(frozen=True)
 class PrototypeTable:
-    """Sums and counts of unit embeddings per class: enough for means, leave-one-out and tightness.
+    """Sums and counts of unit vectors per class: enough for means, leave-one-out and tightness.
 
     Immutable: `extended` returns a new table, so copies may share it.
 
-    sums : (C, d) float64, the sum of each class's unit embeddings
+    sums : (C, d) float64, the sum of each class's unit vectors
     counts : (C,) int64
     """
 
-    sums: Tensor
-    counts: Tensor
+    def __init__(self, sums: Tensor, counts: Tensor) -> None:
+        self._sums, self._counts = GrowingRows(sums), GrowingRows(counts)
 
     @classmethod
     def empty(cls, dim: int, device: torch.device | str = "cpu") -> PrototypeTable:
@@ -44,6 +44,14 @@ class PrototypeTable:
             torch.zeros(0, dim, dtype=torch.float64, device=device),
             torch.zeros(0, dtype=torch.int64, device=device),
         )
+
+    @property
+    def sums(self) -> Tensor:
+        return self._sums.rows
+
+    @property
+    def counts(self) -> Tensor:
+        return self._counts.rows
 
     def __len__(self) -> int:
         return len(self.counts)
@@ -57,7 +65,7 @@ class PrototypeTable:
     def tightness(self) -> Tensor:
         """Mean pairwise cosine among each class's shots: (C,) float64, NaN for a single shot.
 
-        With unit embeddings the pairwise sum is |sum|² − K, so no shot needs to be kept.
+        With unit vectors the pairwise sum is |sum|² − K, so no shot needs to be kept.
         """
         k = self.counts.to(torch.float64)
         pairs = k * (k - 1)
@@ -66,17 +74,21 @@ class PrototypeTable:
     def extended(self, unit: Tensor, columns: Tensor) -> PrototypeTable:
         """Eq. 3: fold rows into the given columns; columns past the end are new classes.
 
-        unit : (n, d) unit embeddings; columns : (n,) int64
+        Adding new classes costs no more than they hold; folding into old ones copies the table.
+
+        unit : (n, d) unit vectors; columns : (n,) int64
         """
-        size = max(len(self), int(columns.max()) + 1) if len(columns) else len(self)
-        sums = self.sums.new_zeros(size, self.sums.shape[1])
-        counts = self.counts.new_zeros(size)
-        sums[: len(self)] = self.sums
-        counts[: len(self)] = self.counts
+        old, size = len(self), max(len(self), int(columns.max()) + 1) if len(columns) else len(self)
+        sums = self._sums.appended(self.sums.new_zeros(size - old, self.sums.shape[1]))
+        counts = self._counts.appended(self.counts.new_zeros(size - old))
+        if bool((columns < old).any()):
+            sums, counts = GrowingRows(sums.rows.clone()), GrowingRows(counts.rows.clone())
         for rows in chunks(len(unit)):
-            sums.index_add_(0, columns[rows], unit[rows].to(torch.float64))
-        counts += torch.bincount(columns, minlength=size)
-        return PrototypeTable(sums, counts)
+            sums.rows.index_add_(0, columns[rows], unit[rows].to(torch.float64))
+        counts.rows.index_add_(0, columns, torch.ones_like(columns))
+        table = PrototypeTable.__new__(PrototypeTable)
+        table._sums, table._counts = sums, counts
+        return table
 
     def at(self, columns: Tensor) -> PrototypeTable:
         """The table of some columns only."""

@@ -1,6 +1,6 @@
 """Growing classifiers over embeddings, one per file, and the adapter wrapper (LA, CALA)."""
 
-from cala.heads import nearest_mean, recipe  # noqa: F401  (they register themselves)
+from cala.heads import calibrated_mean, nearest_mean, recipe  # noqa: F401  (register themselves)
 from cala.heads.adapted import AdaptedHead
 from cala.heads.base import Head
 from cala.heads.factory import make_head, method_names, restore_head

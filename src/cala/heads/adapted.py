@@ -153,6 +153,10 @@ class AdaptedHead(Head):
         return self.host.n_base
 
     @property
+    def dim(self) -> int:  # type: ignore[override]
+        return self.host.dim
+
+    @property
     def table(self) -> PrototypeTable:  # type: ignore[override]
         return self.host.table
 

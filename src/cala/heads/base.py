@@ -26,12 +26,14 @@ class Head(ABC):
 
     classes : labels in column order
     n_base : how many of the first columns are base classes
-    table : sums and counts of unit embeddings per class, in the head's metric
+    dim : dimension of the embeddings
+    table : sums and counts of unit vectors per class, in the head's metric
     """
 
     name: ClassVar[str]
     classes: tuple[int, ...]
     n_base: int
+    dim: int
     table: PrototypeTable
     dtype: torch.dtype
 
@@ -68,22 +70,18 @@ class Head(ABC):
 
     @abstractmethod
     def prototypes_at(self, columns: Tensor) -> Tensor:
-        """Prototypes of some columns, in the head's metric: (m,) -> (m, d)."""
+        """Prototypes of some columns, in the head's metric: (m,) -> (m, d')."""
 
     @property
     def prototypes(self) -> Tensor:
-        """(C, d) in the head's metric: what similarity to base is measured with."""
+        """(C, d') in the head's metric: what similarity to base is measured with."""
         return self.prototypes_at(torch.arange(len(self.classes), device=self.table.counts.device))
-
-    @property
-    def dim(self) -> int:
-        return self.table.sums.shape[1]
 
     # What pseudo sessions need: embed the pool once, then fork, add and score many times.
 
     @abstractmethod
     def embed(self, features: Tensor) -> Tensor:
-        """Unit vectors in the head's metric: (n, d) -> (n, d)."""
+        """Unit vectors in the head's metric: (n, d) -> (n, d')."""
 
     @abstractmethod
     def add_unit(self, unit: Tensor, labels: Tensor) -> Self:

@@ -11,11 +11,12 @@ from cala.heads.base import Head, State
 from cala.heads.registry import ADAPTERS, HEADS
 from cala.registry import unknown
 
-DEFAULT_HOST = "nearest-mean"
+PAPER_HOST = "nearest-mean"
+OWN_HOST = {"cala-plus": "calibrated-mean"}
 
 
 def method_names() -> list[str]:
-    """Short names of all heads and of all adapters on the default host."""
+    """Short names: all heads, and all adapters on their own host."""
     return [*HEADS, *ADAPTERS]
 
 
@@ -26,7 +27,7 @@ def split_name(name: str) -> tuple[str, str | None]:
     (('nearest-mean', 'cala'), ('nearest-mean', None), ('nearest-mean', 'la'))
     """
     if name in ADAPTERS:
-        return DEFAULT_HOST, name
+        return OWN_HOST.get(name, PAPER_HOST), name
     host, plus, adapter = str(name).partition("+")
     if host not in HEADS or (plus and adapter not in ADAPTERS):
         known = [*method_names(), *(f"HOST+{a}" for a in ADAPTERS)]
@@ -36,7 +37,7 @@ def split_name(name: str) -> tuple[str, str | None]:
 
 def default_metric(name: str) -> str:
     """`cala-plus` alone brings its metric; everything else is the paper's cosine."""
-    return "whitened" if name == "cala-plus" else "cosine"
+    return "blended" if name == "cala-plus" else "cosine"
 
 
 def make_head(

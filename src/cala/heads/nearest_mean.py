@@ -6,7 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import Self
 
+from cala.core.growing import GrowingRows
 from cala.core.logits import fit_scale, leave_one_out_cosine
 from cala.core.mixing import FakePool
 from cala.core.prototypes import normalise
@@ -30,19 +32,31 @@ class NearestMean(TableHead):
     name = "nearest-mean"
 
     def __init__(
-        self, *, metric: str = "cosine", shrinkage: float = 2.0, scale: float | str = "auto"
+        self,
+        *,
+        metric: str = "cosine",
+        shrinkage: float | str = "auto",
+        scale: float | str = "auto",
     ) -> None:
         super().__init__(metric=metric, shrinkage=shrinkage)
         if scale != "auto" and not (isinstance(scale, int | float) and 0 < scale < float("inf")):
             raise InputError(f'scale is {scale!r}: give a positive number or "auto"')
         self.scale_option = scale
         self.scale = 0.0
-        self._weights = torch.zeros(0, 0)
+        self._rows = GrowingRows(torch.zeros(0, 0))
+
+    @property
+    def _weights(self) -> Tensor:
+        """Unit prototypes (C, d')."""
+        return self._rows.rows
 
     def unit_logits(self, unit: Tensor, members: Tensor | None = None) -> Tensor:
         cosines = unit @ self._weights.T
         if members is not None:
             cosines = leave_one_out_cosine(cosines, self.table, members)
+        return self._scaled(cosines)
+
+    def _scaled(self, cosines: Tensor) -> Tensor:
         return self.scale * cosines
 
     def _fit_base(
@@ -53,27 +67,31 @@ class NearestMean(TableHead):
         fakes: FakePool | None,
         holdout: Tensor | None,
     ) -> None:
-        self._weights = normalise(self.prototypes)
-        self.scale = self._find_scale(unit, columns, holdout)
-
-    def _find_scale(self, unit: Tensor, columns: Tensor, holdout: Tensor | None) -> float:
-        if self.scale_option != "auto":
-            return float(self.scale_option)
+        self._rows = GrowingRows(normalise(self.prototypes))
         rows = torch.arange(len(unit)) if holdout is None else holdout.cpu().nonzero()[:, 0]
         generator = torch.Generator().manual_seed(0)
-        chosen = draw_base_queries(columns[rows].cpu(), SCALE_ROWS_PER_CLASS, generator)
+        chosen = draw_base_queries(columns.cpu()[rows], SCALE_ROWS_PER_CLASS, generator)
         picked = rows[chosen].to(unit.device)
-        return fit_scale(unit[picked], columns[picked], self.table)
+        self._fit_scale(unit[picked], columns[picked])
+
+    def _fit_scale(self, unit: Tensor, columns: Tensor) -> None:
+        """Choose what turns cosines into logits, on some base rows."""
+        option = self.scale_option
+        self.scale = fit_scale(unit, columns, self.table) if option == "auto" else float(option)
 
     def _add(self, unit: Tensor, columns: Tensor) -> None:
-        changed = columns.unique()
-        weights = self._weights.new_zeros(len(self.classes), self.dim)
-        weights[: len(self._weights)] = self._weights
-        weights[changed] = normalise(self.prototypes_at(changed))
-        self._weights = weights
+        changed, old = columns.unique(), len(self._weights)
+        vectors = normalise(self.prototypes_at(changed))
+        known = changed < old
+        if bool(known.any()):
+            weights = self._weights.clone()
+            weights[changed[known]] = vectors[known]
+            self._rows = GrowingRows(weights)
+        self._rows = self._rows.appended(vectors[~known])
 
     def _forget(self, column: int) -> None:
-        self._weights = torch.cat([self._weights[:column], self._weights[column + 1 :]])
+        kept = torch.cat([self._weights[:column], self._weights[column + 1 :]])
+        self._rows = GrowingRows(kept)
 
     def config(self) -> dict[str, Any]:
         return {**super().config(), "scale": self.scale_option}
@@ -84,8 +102,8 @@ class NearestMean(TableHead):
         return state
 
     @classmethod
-    def from_state(cls, state: State) -> NearestMean:
+    def from_state(cls, state: State) -> Self:
         head = super().from_state(state)
         head.scale = state["meta"]["scale"]
-        head._weights = normalise(head.prototypes)
+        head._rows = GrowingRows(normalise(head.prototypes))
         return head

@@ -17,7 +17,7 @@ from cala.core.pseudo import Episode, EpisodePlan, draw_base_queries, draw_episo
 from cala.core.similarity import ClassContext
 from cala.errors import FallbackWarning
 from cala.heads.base import Head
-from cala.heads.recipe import AdapterRecipe
+from cala.heads.recipe import MAX_QUERIES, AdapterRecipe
 from cala.metrics import TradeOff
 
 MIN_PAIRS = 10
@@ -168,6 +168,8 @@ def _episode(
 
     queries = pool.features[draw.fakes[draw.query_of], draw.query_rows]
     rows = draw_base_queries(base.columns, plan.base_queries, generator)
+    if len(rows) > MAX_QUERIES:
+        rows = rows[torch.randperm(len(rows), generator=generator)[:MAX_QUERIES]]
     unit = torch.cat([base.unit[rows], queries])
     none = torch.full((len(queries),), -1, device=unit.device)
     own = base.columns[rows]

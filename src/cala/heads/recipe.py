@@ -14,6 +14,10 @@ from cala.registry import check_choice
 
 KINDS = ("scalar", "mlp", "summary")
 
+# An episode keeps queries × fakes logits; these bound its memory however many classes there are.
+MAX_FAKES = 400
+MAX_QUERIES = 2000
+
 
 @dataclass(frozen=True)
 class AdapterRecipe:
@@ -60,16 +64,19 @@ class AdapterRecipe:
         check_choice("optimiser", self.optimiser, ("adam", "sgd"))
         if not self.shots or min(self.shots) < 1:
             raise InputError(f"shots are {self.shots}: give numbers of shots, each at least 1")
-        for name in ("way", "queries", "episodes", "epochs", "steps"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}: give at least 1")
+        for name in ("novel", "way", "queries", "episodes", "epochs", "steps"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"{name} is {value}: give at least 1")
 
     def plan(self, n_base: int) -> EpisodePlan:
-        """The episode to aim for with B base classes."""
-        novel = self.novel or max(1, round(2 * n_base / 3))
+        """The episode to aim for with B base classes, within `MAX_FAKES` and `MAX_QUERIES`."""
+        novel = min(self.novel or max(1, round(2 * n_base / 3)), MAX_FAKES)
         way = max(1, min(self.way, n_base // 2, novel))
         sessions = max(1, round(novel / way))
-        return EpisodePlan(way, sessions, self.shots, self.queries, self.base_queries)
+        queries = min(self.queries, max(1, MAX_QUERIES // novel))
+        base_queries = min(self.base_queries, max(1, MAX_QUERIES // n_base))
+        return EpisodePlan(way, sessions, self.shots, queries, base_queries)
 
     def to_json(self) -> dict[str, Any]:
         return {k: list(v) if isinstance(v, tuple) else v for k, v in vars(self).items()}

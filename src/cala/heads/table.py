@@ -24,13 +24,16 @@ class TableHead(Head):
     the table. This class checks inputs, applies the metric and keeps the table.
     """
 
-    def __init__(self, *, metric: str = "cosine", shrinkage: float = 2.0) -> None:
+    def __init__(self, *, metric: str = "cosine", shrinkage: float | str = "auto") -> None:
         check_choice("metric", metric, METRICS)
+        if shrinkage != "auto" and not (isinstance(shrinkage, int | float) and shrinkage >= 0):
+            raise InputError(f'shrinkage is {shrinkage!r}: give a number from 0 on, or "auto"')
         self.metric_name = metric
         self.shrinkage = shrinkage
         self.metric: Metric = CosineMetric()
         self.classes: tuple[int, ...] = ()
         self.n_base = 0
+        self.dim = 0
         self.table = PrototypeTable.empty(0)
         self.dtype = torch.float32
 
@@ -54,10 +57,9 @@ class TableHead(Head):
         fitted.metric = fit_metric(self.metric_name, features, columns, self.shrinkage)
         fitted.classes = tuple(classes.tolist())
         fitted.n_base = len(classes)
+        fitted.dim = features.shape[1]
         unit = fitted.embed(features)
-        fitted.table = PrototypeTable.empty(features.shape[1], features.device).extended(
-            unit, columns
-        )
+        fitted.table = PrototypeTable.empty(unit.shape[1], unit.device).extended(unit, columns)
         fitted._fit_base(features, unit, columns, fakes, holdout)
         return self._become(fitted)
 
@@ -113,6 +115,7 @@ class TableHead(Head):
             "meta": {
                 "classes": list(self.classes),
                 "n_base": self.n_base,
+                "dim": self.dim,
                 "dtype": str(self.dtype).removeprefix("torch."),
             },
             "tensors": {
@@ -127,7 +130,7 @@ class TableHead(Head):
         head = cls(**state["config"])
         meta, tensors = state["meta"], state["tensors"]
         head.classes = tuple(meta["classes"])
-        head.n_base = meta["n_base"]
+        head.n_base, head.dim = meta["n_base"], meta["dim"]
         head.dtype = getattr(torch, meta["dtype"])
         head.table = PrototypeTable(tensors["sums"], tensors["counts"])
         prefix = "metric."

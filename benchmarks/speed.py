@@ -1,0 +1,100 @@
+"""How long teaching takes: adapter training, and adding one class to a large model.
+
+    python benchmarks/speed.py [--data FILE] [--threads 1] [--json FILE]
+
+Adapter training is measured on CIFAR-100 embeddings (--data, or $CALA_DATA) where there are any,
+else on random embeddings of the same shape; it includes prototypes, metric, episodes and
+selection. Adding a class is measured on a model with 1,000 classes of 1,280 dimensions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from cala import CalaClassifier
+from cala.benchmark.runner import fit_method
+from cala.benchmark.terminal import console
+from cala.data.embeddings import Embeddings, load_embeddings
+from cala.data.protocol import Protocol
+
+FILE = "cifar100_resnet20_features.npz"
+PROTOCOL = Protocol(name="60+8×5", base=60, way=5, shot=5, sessions=8)
+LIMITS = {"la": 3.0, "cala": 10.0, "cala-plus": 3.0}
+ADD_LIMIT_MS = 10.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, help=f"embeddings file (default: $CALA_DATA/{FILE})")
+    parser.add_argument("--threads", type=int, default=1, help="torch threads (default 1)")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--json", type=Path, help="also write the numbers here")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    screen = console()
+    path = args.data or Path(os.environ.get("CALA_DATA", "")) / FILE
+    data = load_embeddings(path) if path.is_file() else random_embeddings()
+    kind = path.name if path.is_file() else "random embeddings"
+    screen.print(f"{platform.machine()}, {os.cpu_count()} CPUs, torch threads: {args.threads}")
+    screen.print(f"\nFitting 60 base classes, {len(data.x_train) * 6 // 10} rows ({kind}), median")
+    numbers: dict[str, float] = {}
+    for method, limit in LIMITS.items():
+        seconds = median_seconds(lambda m=method: fit_method(m, data, PROTOCOL), args.repeats)
+        numbers[f"fit {method} s"] = seconds
+        screen.print(f"  {method:<10} {seconds:6.2f} s   (limit {limit:.0f} s)")
+    screen.print("\npartial_fit of one 5-shot class into 1,000 classes × 1,280 dimensions, median")
+    for method in ("nearest-mean", "cala", "cala-plus"):
+        milliseconds = adding_one_class(method)
+        numbers[f"partial_fit {method} ms"] = milliseconds
+        screen.print(f"  {method:<13} {milliseconds:5.1f} ms   (limit {ADD_LIMIT_MS:.0f} ms)")
+    if args.json is not None:
+        args.json.write_text(json.dumps(numbers, indent=1))
+
+
+def median_seconds(call: Callable[[], object], repeats: int) -> float:
+    """Median wall-clock time, after one call that warms up."""
+    call()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def random_embeddings() -> Embeddings:
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(100), 500)
+    x = rng.normal(size=(100, 64))[y] + rng.normal(size=(len(y), 64))
+    x, labels = torch.tensor(x, dtype=torch.float32), torch.tensor(y)
+    return Embeddings(x, labels, x, labels)
+
+
+def adding_one_class(method: str) -> float:
+    """Median milliseconds of 30 additions; checks and β included."""
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(1030, 1280)).astype(np.float32)
+    y = np.repeat(np.arange(1000), 4)
+    x = centres[y] + rng.normal(size=(len(y), 1280)).astype(np.float32)
+    model = CalaClassifier(method, expected_novel=30).fit(x, y, holdout="all")
+    times = []
+    for label in range(1000, 1030):
+        shots = centres[[label] * 5] + rng.normal(size=(5, 1280)).astype(np.float32)
+        start = time.perf_counter()
+        model.partial_fit(shots, [label] * 5)
+        times.append(1000 * (time.perf_counter() - start))
+    return statistics.median(times)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""Nearest mean with concentration: tight base classes get steeper logits (ours)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from typing_extensions import Self
+
+from cala.core.calibration import fit_concentration, standardised_tightness
+from cala.core.logits import leave_one_out_cosine
+from cala.heads.base import State
+from cala.heads.nearest_mean import NearestMean
+from cala.heads.registry import HEADS
+
+MIN_CLASSES = 10
+
+
+@HEADS.register("calibrated-mean", "nearest mean; each base class's slope follows its tightness")
+class CalibratedMean(NearestMean):
+    """Base logits slope_b·cos + offset_b, novel logits s·cos.
+
+    Slopes and offsets are fixed at `fit_base`. With fewer than 10 base classes two parameters on
+    their tightness cannot be told from noise, and this is `nearest-mean`.
+    """
+
+    name = "calibrated-mean"
+
+    def __init__(
+        self,
+        *,
+        metric: str = "cosine",
+        shrinkage: float | str = "auto",
+        scale: float | str = "auto",
+    ) -> None:
+        super().__init__(metric=metric, shrinkage=shrinkage, scale=scale)
+        self._slope = torch.zeros(0)
+        self._offset = torch.zeros(0)
+
+    def _scaled(self, cosines: Tensor) -> Tensor:
+        logits = cosines * self._slope
+        return logits.add_(self._offset)
+
+    def _fit_scale(self, unit: Tensor, columns: Tensor) -> None:
+        super()._fit_scale(unit, columns)
+        self._slope = unit.new_full((self.n_base,), self.scale)
+        self._offset = unit.new_zeros(self.n_base)
+        several = self.table.counts[columns] > 1
+        unit, columns = unit[several], columns[several]
+        if self.n_base < MIN_CLASSES or len(unit) == 0:
+            return
+        cosines = leave_one_out_cosine(unit @ self._weights.T, self.table, columns)
+        found = fit_concentration(
+            cosines,
+            columns,
+            standardised_tightness(self.table),
+            self.scale,
+            free_scale=self.scale_option == "auto",
+        )
+        self._slope, self._offset = found.slope.to(self.dtype), found.offset.to(self.dtype)
+        self.scale = float(found.slope.log().mean().exp())
+
+    def _add(self, unit: Tensor, columns: Tensor) -> None:
+        super()._add(unit, columns)
+        new = len(self.classes) - len(self._slope)
+        self._slope = torch.cat([self._slope, self._slope.new_full((new,), self.scale)])
+        self._offset = torch.cat([self._offset, self._offset.new_zeros(new)])
+
+    def _forget(self, column: int) -> None:
+        super()._forget(column)
+        self._slope = torch.cat([self._slope[:column], self._slope[column + 1 :]])
+        self._offset = torch.cat([self._offset[:column], self._offset[column + 1 :]])
+
+    def state(self) -> State:
+        state = super().state()
+        state["tensors"].update(slope=self._slope, offset=self._offset)
+        return state
+
+    @classmethod
+    def from_state(cls, state: State) -> Self:
+        head = super().from_state(state)
+        head._slope, head._offset = state["tensors"]["slope"], state["tensors"]["offset"]
+        return head

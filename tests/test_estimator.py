@@ -1,0 +1,329 @@
+"""CalaClassifier: scikit-learn's contract, growing classes, and bad input."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import cala
+from cala import CalaClassifier
+from cala.errors import BaseQueryWarning, FallbackWarning
+from cala.heads import make_head
+
+X, Y = load_digits(return_X_y=True)
+BASE = Y < 6
+NAMES = np.array(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])
+
+
+@pytest.fixture(scope="module")
+def fitted_once():
+    return CalaClassifier().fit(X[BASE], Y[BASE], holdout="all")
+
+
+@pytest.fixture
+def model(fitted_once):
+    return pickle.loads(pickle.dumps(fitted_once))
+
+
+def shots(label, k=5):
+    rows = np.flatnonzero(label == Y)[:k]
+    return X[rows], Y[rows]
+
+
+# Checks of scikit-learn that contradict what this classifier promises.
+CONTRADICTIONS = {
+    "check_estimators_partial_fit_n_features": "partial_fit needs fit first: it adds to a base",
+    "check_n_features_in_after_fitting": "calls partial_fit without fit: it adds to a base",
+    "check_estimators_dtypes": "feeds an all-zero row, which has no direction and is refused",
+}
+
+
+@pytest.mark.filterwarnings("ignore::cala.errors.FallbackWarning")
+@pytest.mark.filterwarnings("ignore::cala.errors.BaseQueryWarning")
+@parametrize_with_checks(
+    [CalaClassifier(), CalaClassifier(preset="paper"), CalaClassifier("nearest-mean")],
+    expected_failed_checks=lambda estimator: CONTRADICTIONS,
+)
+def test_scikit_learns_contract(estimator, check):
+    check(estimator)
+
+
+def test_it_learns_new_classes_from_five_examples(model):
+    for label in (6, 7, 8, 9):
+        model.partial_fit(*shots(label))
+    assert model.classes_.tolist() == list(range(10))
+    rest = np.concatenate([np.flatnonzero(c == Y)[5:] for c in range(6, 10)])
+    plain = CalaClassifier("nearest-mean").fit(X[BASE], Y[BASE])
+    for label in (6, 7, 8, 9):
+        plain.partial_fit(*shots(label))
+    assert model.score(X[rest], Y[rest]) > 0.7
+    assert model.score(X[rest], Y[rest]) > plain.score(X[rest], Y[rest])
+
+
+def test_attributes(model):
+    model.partial_fit(*shots(8, 3)).partial_fit(*shots(7, 1))
+    assert model.classes_.tolist() == [0, 1, 2, 3, 4, 5, 8, 7]
+    assert model.n_base_ == 6
+    assert model.n_shots_.tolist() == [*np.bincount(Y[BASE]), 3, 1]
+    assert model.prototypes_.shape[0] == 8
+    assert model.beta_.shape == (8,)
+    assert (model.beta_[:6] == 0).all()
+    assert (model.beta_[6:] != 0).all()
+    assert model.delta_ == 0.0
+    paper = CalaClassifier(preset="paper").fit(X[BASE], Y[BASE], holdout="all")
+    assert paper.prototypes_.shape == (6, 64)
+
+
+def test_attributes_before_fit():
+    for name in ("prototypes_", "beta_", "n_shots_", "n_base_", "delta_"):
+        assert not hasattr(CalaClassifier(), name)
+
+
+def test_names_may_be_strings_of_any_length():
+    model = CalaClassifier("la").fit(X[BASE], NAMES[Y[BASE]], holdout="all")
+    assert model.classes_.tolist() == sorted(NAMES[:6])
+    model.partial_fit(shots(7)[0], ["a much longer name, with ünïcode 🐦"] * 5)
+    assert model.classes_[-1] == "a much longer name, with ünïcode 🐦"
+    assert model.predict(shots(7)[0])[0] in model.classes_
+    model.partial_fit(shots(6)[0], np.array(["six"] * 5, dtype=object))
+    assert model.classes_.tolist()[-1] == "six"
+
+
+def test_known_classes_are_folded_in(model):
+    model.partial_fit(*shots(6, 5))
+    x = X[Y == 6]
+    model.partial_fit(x[5:], np.full(len(x) - 5, 6))
+    assert model.n_shots_[-1] == len(x)
+    once = CalaClassifier().fit(X[BASE], Y[BASE], holdout="all").partial_fit(x, np.full(len(x), 6))
+    np.testing.assert_allclose(model.prototypes_, once.prototypes_)
+    np.testing.assert_allclose(model.beta_, once.beta_)
+
+
+def test_preset_paper_is_the_papers_method():
+    model = CalaClassifier(preset="paper", method="la", metric="whitened")
+    model.fit(X[BASE], Y[BASE], holdout="all")
+    head = make_head("cala", metric="cosine", scale=16.0)
+    everything = torch.ones(int(BASE.sum()), dtype=torch.bool)
+    head.fit_base(torch.tensor(X[BASE]), torch.tensor(Y[BASE]), holdout=everything)
+    x, y = shots(8)
+    model.partial_fit(x, y)
+    head.add(torch.tensor(x), torch.tensor(y))
+    np.testing.assert_array_equal(model.decision_function(X), head.logits(torch.tensor(X)).numpy())
+
+
+def test_probabilities_and_decisions_agree(model):
+    model.partial_fit(*shots(9))
+    p, z = model.predict_proba(X), model.decision_function(X)
+    np.testing.assert_allclose(p.sum(1), 1)
+    assert (p.argmax(1) == z.argmax(1)).all()
+    assert (model.classes_[p.argmax(1)] == model.predict(X)).all()
+
+
+def test_large_inputs_are_answered_in_parts(model, monkeypatch):
+    whole = model.predict_proba(X)
+    monkeypatch.setattr("cala.estimator.PREDICT_ROWS", 100)
+    np.testing.assert_allclose(model.predict_proba(X), whole, rtol=1e-9)
+
+
+def test_forget_and_come_back(model):
+    model.partial_fit(*shots(6)).partial_fit(*shots(7))
+    before = model.decision_function(X)
+    model.forget(6)
+    assert model.classes_.tolist() == [0, 1, 2, 3, 4, 5, 7]
+    np.testing.assert_allclose(model.decision_function(X), np.delete(before, 6, axis=1))
+    model.partial_fit(*shots(6))
+    assert model.classes_.tolist() == [0, 1, 2, 3, 4, 5, 7, 6]
+    model.forget(0)
+    assert model.n_base_ == 5
+    with pytest.raises(ValueError, match="cannot forget 77: known classes are 1, 2"):
+        model.forget(77)
+
+
+def test_operating_points(model):
+    for label in (6, 7, 8, 9):
+        model.partial_fit(*shots(label))
+    novel = Y >= 6
+    scores = []
+    for options in ({"max_base_loss": 0.0}, {"max_base_loss": 0.5}):
+        model.set_operating_point(**options)
+        scores.append(model.score(X[novel], Y[novel]))
+    assert scores[0] <= scores[1]
+    model.set_operating_point("harmonic")
+    again = CalaClassifier(objective="harmonic").fit(X[BASE], Y[BASE], holdout="all")
+    assert again.delta_ == model.delta_ != 0
+    model.set_operating_point(delta=-2.0)
+    assert model.delta_ == -2.0
+    with pytest.raises(ValueError, match="has no adapter and no operating point"):
+        CalaClassifier("nearest-mean").fit(X[BASE], Y[BASE]).set_operating_point("harmonic")
+
+
+def test_the_same_seed_is_the_same_classifier_bit_for_bit():
+    def run(seed):
+        model = CalaClassifier("cala", random_state=seed).fit(X[BASE], Y[BASE], holdout="all")
+        return model.partial_fit(*shots(7)).beta_
+
+    np.testing.assert_array_equal(run(3), run(3))
+    assert run(3)[-1] != run(4)[-1]
+    generator = np.random.RandomState(0)
+    assert run(generator)[-1] != run(generator)[-1]
+
+
+def test_pipeline_clone_and_cross_validation():
+    model = make_pipeline(StandardScaler(), CalaClassifier("la", random_state=1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BaseQueryWarning)
+        assert cross_val_score(model, X, Y, cv=3).mean() > 0.85
+    copy = clone(CalaClassifier("cala", shots=(1, 5), max_base_loss=0.1))
+    assert copy.get_params()["shots"] == (1, 5)
+
+
+def test_memory_holds_no_training_embeddings(model):
+    dim = X.shape[1]
+    arrays = [v for v in vars(model).values() if isinstance(v, np.ndarray)]
+    tensors = model._head.state()["tensors"].values()
+    largest = max(np.prod(a.shape) for a in [*arrays, *tensors])
+    assert largest <= (2 * dim) * (2 * dim)
+    assert largest < X[BASE].size / 4
+
+
+def test_a_missing_hold_out_warns_and_all_silences_it():
+    with pytest.warns(BaseQueryWarning):
+        CalaClassifier("la").fit(X[BASE], Y[BASE])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        CalaClassifier("la").fit(X[BASE], Y[BASE], holdout="all")
+        CalaClassifier("la").fit(X[BASE], Y[BASE], holdout=np.arange(BASE.sum()) % 2 == 0)
+
+
+def test_image_level_fakes_are_used():
+    rng = np.random.default_rng(0)
+    fake = rng.normal(size=(20, 10, 64))
+    pairs = np.array([(i, j) for i in range(6) for j in range(i)][:15] + [(0, 7)] * 5)
+    options = {"holdout": "all"}
+    mixed = CalaClassifier("la").fit(X[BASE], Y[BASE], **options).partial_fit(*shots(7))
+    given = CalaClassifier("la").fit(X[BASE], Y[BASE], fake=fake, pairs=pairs, **options)
+    alone = CalaClassifier("la").fit(X[BASE], Y[BASE], fake=fake, **options)
+    assert len({m.partial_fit(*shots(8)).beta_[-1] for m in (mixed, given, alone)}) == 3
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int64, np.uint8])
+def test_other_number_types(dtype):
+    model = CalaClassifier("la").fit(X[BASE].astype(dtype), Y[BASE], holdout="all")
+    assert model.predict_proba(X.astype(dtype)).dtype == np.float32
+    assert model.score(X[BASE].astype(dtype), Y[BASE]) > 0.85
+
+
+def test_two_classes_then_three():
+    two = Y < 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FallbackWarning)
+        model = CalaClassifier().fit(X[two], Y[two], holdout="all")
+    assert model.decision_function(X).shape == (len(X),)
+    model.partial_fit(*shots(5, 1))
+    assert model.decision_function(X).shape == (len(X), 3)
+
+
+BAD_FITS = [
+    ({"X": lambda x: x[:5]}, "inconsistent numbers of samples"),
+    ({"X": lambda x: np.where(np.arange(len(x))[:, None] == 3, np.nan, x)}, "NaN"),
+    ({"X": lambda x: np.where(np.arange(len(x))[:, None] == 3, np.inf, x)}, "infinity"),
+    ({"X": lambda x: np.where(np.arange(len(x))[:, None] == 3, 0.0, x)}, "all zero in row 3"),
+    ({"y": lambda y: np.zeros(len(y))}, "1 class"),
+    ({"y": lambda y: [*map(str, y[:-1]), 3]}, "mix strings and numbers"),
+    ({"y": lambda y: np.array([*y[:-1].tolist(), "a"], dtype=object)}, "mix strings and numbers"),
+    ({"y": lambda y: y + 0.5}, "continuous"),
+    ({"fake": np.zeros((3, 4, 5))}, "fake has shape \\(3, 4, 5\\)"),
+    ({"fake": np.full((3, 4, 64), np.nan)}, "fake contains NaN"),
+    ({"fake": np.ones((12, 4, 64)), "pairs": [[0, 1]]}, "pairs has shape \\(1, 2\\)"),
+    ({"holdout": "some"}, "unknown holdout 'some'"),
+    ({"holdout": [True]}, "holdout is bool of shape \\(1,\\)"),
+    ({"holdout": np.zeros(int(BASE.sum()), bool)}, "holdout marks no row"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), BAD_FITS, ids=[m for _, m in BAD_FITS])
+def test_a_bad_fit_is_named_and_leaves_the_classifier_as_it_was(model, change, message):
+    before = model.predict_proba(X), json.dumps(model.classes_.tolist())
+    arguments = {"X": X[BASE], "y": Y[BASE], "holdout": "all"}
+    for name, value in change.items():
+        arguments[name] = value(arguments[name]) if callable(value) else value
+    with pytest.raises(ValueError, match=message):
+        model.fit(**arguments)
+    np.testing.assert_array_equal(model.predict_proba(X), before[0])
+    assert json.dumps(model.classes_.tolist()) == before[1]
+
+
+def test_a_failed_fit_of_another_dimension_changes_nothing(model):
+    with pytest.raises(ValueError, match="1 class"):
+        model.fit(X[BASE][:, :10], np.zeros(BASE.sum()))
+    assert model.n_features_in_ == 64
+    assert model.predict(X[:3]).shape == (3,)
+
+
+BAD_ADDS = [
+    (lambda x, y: (x[:, :5], y), "5 features"),
+    (lambda x, y: (x * np.nan, y), "NaN"),
+    (lambda x, y: (x * 0, y), "all zero in rows 0, 1, 2, 3, 4"),
+    (lambda x, y: (x, y[:2]), "inconsistent numbers of samples"),
+    (lambda x, y: (x[:0], y[:0]), "0 sample"),
+    (lambda x, y: (x, ["seven"] * 5), "mix strings and numbers"),
+    (lambda x, y: (x, [7, 7, 7, 7, None]), "label|mix"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), BAD_ADDS, ids=[m for _, m in BAD_ADDS])
+def test_a_bad_partial_fit_is_named_and_leaves_the_classifier_as_it_was(model, change, message):
+    model.partial_fit(*shots(6))
+    before = model.predict_proba(X)
+    with pytest.raises(ValueError, match=message):
+        model.partial_fit(*change(*shots(7)))
+    np.testing.assert_array_equal(model.predict_proba(X), before)
+    assert model.classes_.tolist() == [0, 1, 2, 3, 4, 5, 6]
+    model.partial_fit(*shots(7))
+    assert model.classes_.tolist()[-1] == 7
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "calaa"}, "unknown method 'calaa': did you mean 'cala'"),
+        ({"metric": "l2"}, "unknown metric 'l2'"),
+        ({"preset": "papers"}, "unknown preset 'papers': did you mean 'paper'"),
+        ({"scale": 0}, "scale is 0"),
+        ({"objective": "hm"}, "unknown objective 'hm'"),
+        ({"max_base_loss": -1}, "max_base_loss is -1"),
+        ({"shots": 0}, "shots are \\(0,\\)"),
+        ({"expected_novel": 0}, "novel is 0"),
+    ],
+)
+def test_unknown_options_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        CalaClassifier(**options).fit(X[BASE], Y[BASE], holdout="all")
+
+
+def test_partial_fit_without_fit_says_what_to_do():
+    with pytest.raises(NotFittedError, match="call fit\\(X, y\\) with the base classes first"):
+        CalaClassifier().partial_fit(*shots(7))
+
+
+def test_importing_cala_does_not_import_torch():
+    import subprocess
+    import sys
+
+    code = "import sys, cala; print(cala.__version__, 'torch' in sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.split() == [cala.__version__, "False"]
+    with pytest.raises(AttributeError, match="no attribute 'Cala'"):
+        _ = cala.Cala
