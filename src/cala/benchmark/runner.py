@@ -9,7 +9,7 @@ from typing import Any
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol, ShotDraw
 from cala.errors import BaseQueryWarning
-from cala.heads import Head, make_head
+from cala.heads import Head, default_metric, make_head
 from cala.metrics import SessionMetrics, session_metrics
 
 Results = dict[str, dict[str, list[SessionMetrics]]]
@@ -18,11 +18,18 @@ Results = dict[str, dict[str, list[SessionMetrics]]]
 def fit_method(
     name: str, data: Embeddings, protocol: Protocol, *, seed: int = 0, **options: Any
 ) -> Head:
-    """A head fitted to the base session; the adapter prepares for the protocol's own sessions."""
+    """A head fitted to the base session; the adapter prepares for the protocol's own sessions.
+
+    The encoder's scale belongs to the cosine it was trained with; in another metric the scale is
+    fitted, unless `scale` is given.
+    """
     recipe: dict[str, Any] = {"novel": protocol.way * protocol.sessions, "way": protocol.way}
     if not name.endswith("cala-plus"):
         recipe["shots"] = (protocol.shot,)  # cala-plus learns what the number of shots means
     recipe.update(options.pop("adapter", {}))
+    metric = options.get("metric") or default_metric(name)
+    own = data.scale if metric == "cosine" and data.scale is not None else "auto"
+    options.setdefault("scale", own)
     head = make_head(name, seed=seed, adapter=recipe, **options)
     rows = (data.y_train < protocol.base) & data.learnable()
     holdout = None if data.holdout is None else data.holdout[rows]

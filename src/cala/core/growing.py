@@ -15,6 +15,7 @@ class GrowingRows:
     the newest copy writes behind its own end, where no older copy looks; a copy that is no
     longer the newest moves to memory of its own first.
 
+    >>> import torch
     >>> a = GrowingRows(torch.zeros(2, 3))
     >>> b, c = a.appended(torch.ones(1, 3)), a.appended(torch.full((1, 3), 2.0))
     >>> len(a.rows), b.rows[-1, 0].item(), c.rows[-1, 0].item()

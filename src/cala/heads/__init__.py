@@ -3,7 +3,7 @@
 from cala.heads import calibrated_mean, nearest_mean, recipe  # noqa: F401  (register themselves)
 from cala.heads.adapted import AdaptedHead
 from cala.heads.base import Head
-from cala.heads.factory import make_head, method_names, restore_head
+from cala.heads.factory import default_metric, make_head, method_names, restore_head
 from cala.heads.recipe import AdapterRecipe
 from cala.heads.registry import ADAPTERS, HEADS
 
@@ -13,6 +13,7 @@ __all__ = [
     "AdaptedHead",
     "AdapterRecipe",
     "Head",
+    "default_metric",
     "make_head",
     "method_names",
     "restore_head",

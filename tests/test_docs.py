@@ -1,0 +1,63 @@
+"""Documents point at things that exist."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+
+
+def resolves(dotted: str) -> bool:
+    """Whether a dotted name leads to a module or to something in one."""
+    parts = dotted.split(".")
+    for end in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:end]))
+        except ImportError:
+            continue
+        for name in parts[end:]:
+            if not hasattr(found, name):
+                return False
+            found = getattr(found, name)
+        return True
+    return False
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: p.name)
+def test_names_in_code_style_exist(path):
+    text = path.read_text("utf-8")
+    names = re.findall(r"`(cala(?:\.\w+)+)`", text)
+    assert [name for name in names if not resolves(name)] == []
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: p.name)
+def test_files_and_links_exist(path):
+    text = re.sub(r"```.*?```", "", path.read_text("utf-8"), flags=re.S)
+    links = [x for x in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in x]
+    files = re.findall(r"`((?:src|tests|benchmarks|docs)/[\w./-]+\.\w+)", text)
+    missing = [x for x in links if not (path.parent / x).exists()]
+    missing += [x for x in files if not (ROOT / x).exists()]
+    assert missing == []
+
+
+def test_every_equation_is_on_the_map():
+    text = (ROOT / "docs" / "paper-map.md").read_text("utf-8")
+    for number in range(1, 10):
+        assert f"| Eq. {number}, " in text
+    for part in ("Eq. 10", "Algorithm 1", "tabminiFNR", "tabminicom", "tabcifargamma"):
+        assert part in text
+    for part in ("tabminibeta", "figcurve", "figlogit", "figcm", "figtsne", "figsim", "fig1"):
+        assert part in text
+
+
+def test_readme_python_runs():
+    text = (ROOT / "README.md").read_text("utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, flags=re.S)
+    assert blocks, "README shows Python"
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), {})
