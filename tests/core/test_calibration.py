@@ -29,7 +29,7 @@ def test_tight_classes_get_a_steeper_slope_and_a_lower_offset():
     unit, y = uneven_classes()
     cosines, table = left_out(unit, y)
     tau = standardised_tightness(table)
-    scale = fit_scale(unit, y, table)
+    scale = fit_scale(cosines, y)
     found = fit_concentration(cosines, y, tau, scale, free_scale=True)
     tight = torch.arange(20) % 2 == 1
     assert found.slope[tight].min() > found.slope[~tight].max()

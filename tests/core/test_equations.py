@@ -12,7 +12,7 @@ import oracle
 from cala.core.adapters import MLPAdapter, adapter_inputs
 from cala.core.logits import adjusted_logits, cosine_logits, fit_scale, leave_one_out_cosine
 from cala.core.losses import LOSSES, Scores, cala_loss, la_loss
-from cala.core.metric import BlendedMetric, WhitenedMetric, fit_whitening
+from cala.core.metric import WhitenedMetric, fit_whitening
 from cala.core.mixing import mix
 from cala.core.prototypes import PrototypeTable, class_means, normalise
 from cala.core.similarity import similarity
@@ -200,18 +200,9 @@ def test_whitened_metric(size, shrinkage):
     metric = WhitenedMetric(*fit_whitening(torch.tensor(x), torch.tensor(y), shrinkage))
     mean, matrix = oracle.fit_whitening(x, y, shrinkage)
     close(metric.mean, mean)
-    close(metric.matrix, matrix, 1e-7)
-    close(metric(torch.tensor(x)), oracle.whiten(x, mean, matrix), 1e-7)
-
-
-@given(SIZES)
-def test_blended_cosines_are_a_weighted_mean_of_two_metrics(size):
-    x, y, _ = problem(*size)
-    whitening = fit_whitening(torch.tensor(x), torch.tensor(y))
-    both = BlendedMetric(*whitening)(torch.tensor(x))
-    w = oracle.whiten(x, *(t.numpy() for t in whitening))
-    plain = x / np.linalg.norm(x, axis=1, keepdims=True)
-    close(both @ both.T, (w @ w.T + 0.25 * plain @ plain.T) / 1.25, 1e-7)
+    close(metric.matrix @ metric.matrix.T, matrix @ matrix.T, 1e-6)
+    fast, slow = metric(torch.tensor(x)), oracle.whiten(x, mean, matrix)
+    close(fast @ fast.T, slow @ slow.T, 1e-6)  # roots differ by a rotation: cosines do not
 
 
 def test_whitening_of_single_images_only_centres():
@@ -243,7 +234,7 @@ def test_leave_one_out_and_scale(size, scale):
     cosines = leave_one_out_cosine(cosine_logits(unit, table.means, 1.0), table, own)
     fast = torch.nn.functional.cross_entropy(scale * cosines, own)
     close(fast, oracle.fit_scale_loss(x, y, n_base, scale), 1e-7)
-    best = fit_scale(unit, own, table)
+    best = fit_scale(cosines, own)
     at_best = oracle.fit_scale_loss(x, y, n_base, best)
     for other in (1.0, best / 1.1, best * 1.1, 200.0):
         if 1 <= other <= 200:
@@ -261,4 +252,4 @@ def test_leave_one_out_leaves_strangers_alone():
     cosines = cosine_logits(unit[:2], alone.means, 1.0)
     left = leave_one_out_cosine(cosines, alone, torch.tensor([0, 1]))
     assert left.diagonal().tolist() == [0.0, 0.0]
-    assert fit_scale(unit[:2], torch.tensor([0, 1]), alone) == 16.0
+    assert fit_scale(left[:0], own[:0]) == 16.0

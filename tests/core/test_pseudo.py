@@ -99,6 +99,25 @@ def test_feature_level_mixing_stays_between_its_parents():
     assert min(cosines[0], cosines[2]) > cosines[1]
 
 
+def test_feature_level_fakes_scatter_as_much_as_real_classes():
+    x, y = blobs(4, 200, 16)
+    pairs = draw_pairs(4, 6, seeded())
+
+    def scatter(rows):
+        return float((rows - rows.mean(-2, keepdim=True)).square().sum(-1).mean())
+
+    real = sum(scatter(normalise(x[y == c])) for c in range(4)) / 4
+    made = {
+        keep: mix_features(x, y, pairs, count=400, generator=seeded(1), keep_spread=keep)
+        for keep in (True, False)
+    }
+    assert scatter(made[True].features) == pytest.approx(real, rel=0.1)
+    assert scatter(made[False].features) < 0.6 * real
+    torch.testing.assert_close(
+        made[True].features.mean(1), made[False].features.mean(1), atol=0.03, rtol=0
+    )
+
+
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(0, 50))
 def test_shots_and_queries_are_disjoint(k1, k2, seed):
     pairs = draw_pairs(8, 28, seeded(seed))

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from cala.core.prototypes import PrototypeTable
 
-RIDGE = 1e-3
+RIDGE_ROWS = 40  # the ridge weighs as much as the loss of so many rows
 SLOPE_UNIT = 0.1  # puts both parameters on one footing for the ridge
 
 
@@ -45,7 +45,7 @@ def fit_concentration(
     cosines : (n, B) leave-one-out cosines of base rows; own : (n,) their columns
     tightness : (B,) τ, standardised
     """
-    cosines, tau = cosines.double(), tightness.double()
+    cosines, tau = cosines.double(), tightness.double().to(cosines.device)
     parameters = torch.zeros(3, dtype=torch.float64, device=cosines.device, requires_grad=True)
     solver = torch.optim.LBFGS([parameters], max_iter=60, line_search_fn="strong_wolfe")
 
@@ -58,7 +58,7 @@ def fit_concentration(
         solver.zero_grad()
         now = concentration()
         loss = torch.nn.functional.cross_entropy(cosines * now.slope + now.offset, own)
-        loss = loss + RIDGE * parameters[:2].square().sum()
+        loss = loss + RIDGE_ROWS / len(own) * parameters[:2].square().sum()
         loss.backward()
         return loss.detach()
 

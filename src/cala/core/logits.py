@@ -37,19 +37,15 @@ def leave_one_out_cosine(cosines: Tensor, table: PrototypeTable, own: Tensor) ->
     return result
 
 
-def fit_scale(unit: Tensor, own: Tensor, table: PrototypeTable) -> float:
-    """The scale that minimises the leave-one-out cross-entropy of base rows.
+def fit_scale(cosines: Tensor, own: Tensor) -> float:
+    """The scale that minimises the cross-entropy of base rows; `DEFAULT_SCALE` without any.
 
-    Rows that are their class's only member say nothing about the scale and are left out;
-    without any other row the answer is `DEFAULT_SCALE`.
-
-    unit : (n, d); own : (n,) columns of `table` -> float in `SCALE_RANGE`
+    cosines : (n, B) of rows that did not make their own prototype; own : (n,) their columns
+    -> float in `SCALE_RANGE`
     """
-    several = table.counts[own] > 1
-    unit, own = unit[several], own[several]
     if len(own) == 0:
         return DEFAULT_SCALE
-    cosines = leave_one_out_cosine(cosine_logits(unit, table.means, 1.0), table, own).double()
+    cosines = cosines.double()
 
     def loss(log_scale: float) -> float:
         return float(torch.nn.functional.cross_entropy(math.exp(log_scale) * cosines, own))

@@ -15,7 +15,7 @@ from cala.core.operating_point import choose_delta
 from cala.core.prototypes import PrototypeTable, normalise
 from cala.core.similarity import ClassContext
 from cala.errors import BaseQueryWarning, InputError
-from cala.heads.base import Head, State
+from cala.heads.base import Head, Judge, State
 from cala.heads.checks import check_features, check_labels
 from cala.heads.pseudo_training import make_adapter, train_adapter
 from cala.heads.recipe import AdapterRecipe
@@ -169,6 +169,9 @@ class AdaptedHead(Head):
 
     def embed(self, features: Tensor) -> Tensor:
         return self.host.embed(features)
+
+    def judges(self, features: Tensor, columns: Tensor, generator: torch.Generator) -> list[Judge]:
+        return self.host.judges(features, columns, generator)
 
     def blank(self) -> Self:
         return type(self)(self.host.blank(), self.recipe, seed=self.seed)

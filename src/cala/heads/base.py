@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -14,6 +15,19 @@ from cala.core.mixing import FakePool
 from cala.core.prototypes import PrototypeTable
 
 State = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Judge:
+    """A head and the base rows that it can score fairly.
+
+    rows : (m,) indices of base rows
+    leave_out : the rows are part of the head's prototypes and must be left out of their own
+    """
+
+    head: Head
+    rows: Tensor
+    leave_out: bool
 
 
 class Head(ABC):
@@ -70,18 +84,18 @@ class Head(ABC):
 
     @abstractmethod
     def prototypes_at(self, columns: Tensor) -> Tensor:
-        """Prototypes of some columns, in the head's metric: (m,) -> (m, d')."""
+        """Prototypes of some columns, in the head's metric: (m,) -> (m, d)."""
 
     @property
     def prototypes(self) -> Tensor:
-        """(C, d') in the head's metric: what similarity to base is measured with."""
+        """(C, d) in the head's metric: what similarity to base is measured with."""
         return self.prototypes_at(torch.arange(len(self.classes), device=self.table.counts.device))
 
     # What pseudo sessions need: embed the pool once, then fork, add and score many times.
 
     @abstractmethod
     def embed(self, features: Tensor) -> Tensor:
-        """Unit vectors in the head's metric: (n, d) -> (n, d')."""
+        """Unit vectors in the head's metric: (n, d) -> (n, d)."""
 
     @abstractmethod
     def add_unit(self, unit: Tensor, labels: Tensor) -> Self:
@@ -94,6 +108,13 @@ class Head(ABC):
         members : (n,) columns; row i helped to make class `members[i]` and is to be judged as if
         it had not (leave-one-out); -1 for a row that helped to make none
         """
+
+    def judges(self, features: Tensor, columns: Tensor, generator: torch.Generator) -> list[Judge]:
+        """Heads like this one that can score base rows fairly; by default itself.
+
+        features, columns : (n, d), (n,) what this head was fitted to
+        """
+        return [Judge(self, torch.arange(len(columns)), leave_out=True)]
 
     def fork(self) -> Self:
         """A cheap copy that can learn more without touching this one."""

@@ -7,7 +7,6 @@ from torch import Tensor
 from typing_extensions import Self
 
 from cala.core.calibration import fit_concentration, standardised_tightness
-from cala.core.logits import leave_one_out_cosine
 from cala.heads.base import State
 from cala.heads.nearest_mean import NearestMean
 from cala.heads.registry import HEADS
@@ -40,18 +39,15 @@ class CalibratedMean(NearestMean):
         logits = cosines * self._slope
         return logits.add_(self._offset)
 
-    def _fit_scale(self, unit: Tensor, columns: Tensor) -> None:
-        super()._fit_scale(unit, columns)
-        self._slope = unit.new_full((self.n_base,), self.scale)
-        self._offset = unit.new_zeros(self.n_base)
-        several = self.table.counts[columns] > 1
-        unit, columns = unit[several], columns[several]
-        if self.n_base < MIN_CLASSES or len(unit) == 0:
+    def _fit_scale(self, cosines: Tensor, own: Tensor) -> None:
+        super()._fit_scale(cosines, own)
+        self._slope = cosines.new_full((self.n_base,), self.scale)
+        self._offset = cosines.new_zeros(self.n_base)
+        if self.n_base < MIN_CLASSES or len(own) == 0:
             return
-        cosines = leave_one_out_cosine(unit @ self._weights.T, self.table, columns)
         found = fit_concentration(
             cosines,
-            columns,
+            own,
             standardised_tightness(self.table),
             self.scale,
             free_scale=self.scale_option == "auto",

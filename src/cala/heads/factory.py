@@ -37,7 +37,7 @@ def split_name(name: str) -> tuple[str, str | None]:
 
 def default_metric(name: str) -> str:
     """`cala-plus` alone brings its metric; everything else is the paper's cosine."""
-    return "blended" if name == "cala-plus" else "cosine"
+    return "whitened" if name == "cala-plus" else "cosine"
 
 
 def make_head(

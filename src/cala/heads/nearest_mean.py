@@ -15,6 +15,7 @@ from cala.core.prototypes import normalise
 from cala.core.pseudo import draw_base_queries
 from cala.errors import InputError
 from cala.heads.base import State
+from cala.heads.fairness import fair_rows
 from cala.heads.registry import HEADS
 from cala.heads.table import TableHead
 
@@ -47,7 +48,7 @@ class NearestMean(TableHead):
 
     @property
     def _weights(self) -> Tensor:
-        """Unit prototypes (C, d')."""
+        """Unit prototypes (C, d)."""
         return self._rows.rows
 
     def unit_logits(self, unit: Tensor, members: Tensor | None = None) -> Tensor:
@@ -68,16 +69,40 @@ class NearestMean(TableHead):
         holdout: Tensor | None,
     ) -> None:
         self._rows = GrowingRows(normalise(self.prototypes))
-        rows = torch.arange(len(unit)) if holdout is None else holdout.cpu().nonzero()[:, 0]
         generator = torch.Generator().manual_seed(0)
-        chosen = draw_base_queries(columns.cpu()[rows], SCALE_ROWS_PER_CLASS, generator)
-        picked = rows[chosen].to(unit.device)
-        self._fit_scale(unit[picked], columns[picked])
+        cosines, own = self._fair_cosines(features, columns, holdout, generator)
+        self._fit_scale(cosines, own)
 
-    def _fit_scale(self, unit: Tensor, columns: Tensor) -> None:
-        """Choose what turns cosines into logits, on some base rows."""
+    def _fair_cosines(
+        self,
+        features: Tensor,
+        columns: Tensor,
+        holdout: Tensor | None,
+        generator: torch.Generator,
+    ) -> tuple[Tensor, Tensor]:
+        """Cosines (m, B) of some base rows to the base prototypes, and their own columns (m,)."""
+        usable = fair_rows(self, columns, holdout)
+        parts, owners = [], []
+        for judge in self.judges(features, columns, generator):
+            rows = judge.rows[usable[judge.rows]]
+            rows = rows[draw_base_queries(columns.cpu()[rows], SCALE_ROWS_PER_CLASS, generator)]
+            head, own = judge.head, columns[rows.to(columns.device)]
+            assert isinstance(head, NearestMean)
+            cosines = head.embed(features[rows]) @ head._weights.T
+            if judge.leave_out:
+                cosines = leave_one_out_cosine(cosines, head.table, own)
+            parts.append(cosines)
+            owners.append(own)
+        return torch.cat(parts), torch.cat(owners)
+
+    def _fit_scale(self, cosines: Tensor, own: Tensor) -> None:
+        """Choose what turns cosines into logits."""
         option = self.scale_option
-        self.scale = fit_scale(unit, columns, self.table) if option == "auto" else float(option)
+        self.scale = fit_scale(cosines, own) if option == "auto" else float(option)
+
+    def _refit(self, features: Tensor, columns: Tensor) -> None:
+        super()._refit(features, columns)
+        self._rows = GrowingRows(normalise(self.prototypes))
 
     def _add(self, unit: Tensor, columns: Tensor) -> None:
         changed, old = columns.unique(), len(self._weights)

@@ -16,7 +16,8 @@ from cala.core.operating_point import pseudo_trade_off
 from cala.core.pseudo import Episode, EpisodePlan, draw_base_queries, draw_episode
 from cala.core.similarity import ClassContext
 from cala.errors import FallbackWarning
-from cala.heads.base import Head
+from cala.heads.base import Head, Judge
+from cala.heads.fairness import fair_rows
 from cala.heads.recipe import MAX_QUERIES, AdapterRecipe
 from cala.metrics import TradeOff
 
@@ -36,11 +37,20 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class BasePool:
-    """Base rows that may serve as queries, in the host's metric: unit (n, d), columns (n,)."""
+class Stage:
+    """Where episodes are played: a host and what it can judge fairly, all in its metric.
 
+    unit, columns, members : base queries (n, d), their columns (n,) and, where they are part of
+        the host's prototypes, the same columns, else -1
+    learn, held : fake classes to learn from and to select on, without a common pair
+    """
+
+    host: Head
     unit: Tensor
     columns: Tensor
+    members: Tensor
+    learn: FakePool
+    held: FakePool
 
 
 def make_adapter(recipe: AdapterRecipe, n_base: int, generator: torch.Generator) -> Adapter:
@@ -70,28 +80,37 @@ def train_adapter(
 ) -> Trained:
     """Algorithm 1 on a host fitted to base features (n, d) with columns (n,)."""
     generator = torch.Generator().manual_seed(seed)
-    base = _base_pool(host, features, columns, holdout, generator)
+    usable = fair_rows(host, columns, holdout)
     if fakes is None:
         pairs = draw_pairs(host.n_base, recipe.fake_pairs, generator)
         fakes = mix_features(
-            features, columns, pairs, count=recipe.fake_images, generator=generator
+            features,
+            columns,
+            pairs,
+            count=recipe.fake_images,
+            generator=generator,
+            keep_spread=recipe.keep_spread,
         )
-    recipe = _fallback(recipe, fakes, base)
-    flat = fakes.features.to(features).flatten(0, 1)
-    pool = FakePool(host.embed(flat).unflatten(0, fakes.features.shape[:2]), fakes.pairs)
-    learn, held = pool.split(HELDOUT_SHARE, generator) if len(pool) > 1 else (pool, pool)
-
+    recipe = _fallback(recipe, fakes, queries=int(usable.sum()))
+    learn, held = fakes.split(HELDOUT_SHARE, generator) if len(fakes) > 1 else (fakes, fakes)
+    stages = [
+        _stage(judge, usable, features, columns, learn, held, generator)
+        for judge in host.judges(features, columns, generator)
+    ]
+    stages = [stage for stage in stages if len(stage.columns)] or stages[:1]
     plan = recipe.plan(host.n_base)
-    reference = host.prototypes[: host.n_base]
     episodes, heldout = (
-        [_episode(host, part, plan, base, reference, generator) for _ in range(count)]
-        for part, count in ((learn, recipe.episodes), (held, recipe.heldout_episodes))
+        [
+            _episode(stages[i % len(stages)], part, plan, generator)
+            for i in range(count if usable.any() else 1)
+        ]
+        for part, count in (("learn", recipe.episodes), ("held", recipe.heldout_episodes))
     )
 
     adapter = make_adapter(recipe, host.n_base, generator).to(features.device, host.dtype)
     adapter.calibrate(ClassContext.concatenate([e.context for e in episodes]))
     objective = Objective(recipe.gamma, recipe.loss, recipe.rho, recipe.mu)
-    if len(base.columns) == 0:
+    if not usable.any():
         result = FitResult((), -1)
     elif adapter.linear:
         result = fit_convex(adapter, episodes, heldout, objective, ridges=recipe.ridges)
@@ -113,25 +132,36 @@ def train_adapter(
     return Trained(adapter, recipe, result, curve)
 
 
-def _base_pool(
-    host: Head,
+def _stage(
+    judge: Judge,
+    usable: Tensor,
     features: Tensor,
     columns: Tensor,
-    holdout: Tensor | None,
+    learn: FakePool,
+    held: FakePool,
     generator: torch.Generator,
-) -> BasePool:
-    """Held-out rows where there are any, else all, of classes that survive leaving one out."""
-    usable = host.table.counts[columns] > 1
-    if holdout is not None:
-        usable = usable & holdout.to(usable.device)
-    rows = usable.cpu().nonzero()[:, 0]
+) -> Stage:
+    rows = judge.rows[usable[judge.rows]]
     rows = rows[draw_base_queries(columns.cpu()[rows], BASE_POOL_PER_CLASS, generator)]
-    return BasePool(host.embed(features[rows]), columns[rows])
+    own = columns[rows.to(columns.device)]
+
+    def embedded(pool: FakePool) -> FakePool:
+        flat = pool.features.to(features).flatten(0, 1)
+        return FakePool(judge.head.embed(flat).unflatten(0, pool.features.shape[:2]), pool.pairs)
+
+    return Stage(
+        judge.head,
+        judge.head.embed(features[rows]),
+        own,
+        own if judge.leave_out else torch.full_like(own, -1),
+        embedded(learn),
+        embedded(held),
+    )
 
 
-def _fallback(recipe: AdapterRecipe, fakes: FakePool, base: BasePool) -> AdapterRecipe:
+def _fallback(recipe: AdapterRecipe, fakes: FakePool, queries: int) -> AdapterRecipe:
     """The largest adapter that the data can train."""
-    if len(base.columns) == 0:
+    if queries == 0:
         warnings.warn(
             "no base class has a second image to serve as a query: the adapter is off (β = 0); "
             "give at least two images per base class",
@@ -151,15 +181,10 @@ def _fallback(recipe: AdapterRecipe, fakes: FakePool, base: BasePool) -> Adapter
     return recipe
 
 
-def _episode(
-    host: Head,
-    pool: FakePool,
-    plan: EpisodePlan,
-    base: BasePool,
-    reference: Tensor,
-    generator: torch.Generator,
-) -> Episode:
+def _episode(stage: Stage, part: str, plan: EpisodePlan, generator: torch.Generator) -> Episode:
     """Let a fork of the host learn fake classes, and score fake and base queries on it."""
+    host = stage.host
+    pool = stage.learn if part == "learn" else stage.held
     plan = plan.fitted(pool, host.n_base)
     draw = draw_episode(pool, plan, generator)
     first = max(host.classes) + 1
@@ -167,16 +192,15 @@ def _episode(
     fork = host.fork().add_unit(shots, (first + draw.shot_of).to(shots.device))
 
     queries = pool.features[draw.fakes[draw.query_of], draw.query_rows]
-    rows = draw_base_queries(base.columns, plan.base_queries, generator)
+    rows = draw_base_queries(stage.columns, plan.base_queries, generator)
     if len(rows) > MAX_QUERIES:
         rows = rows[torch.randperm(len(rows), generator=generator)[:MAX_QUERIES]]
-    unit = torch.cat([base.unit[rows], queries])
-    none = torch.full((len(queries),), -1, device=unit.device)
-    own = base.columns[rows]
-    logits = fork.unit_logits(unit, torch.cat([own, none]))
-    columns = torch.cat([own, host.n_base + draw.query_of.to(own.device)])
+    fake = host.n_base + draw.query_of.to(stage.columns.device)
+    members = torch.cat([stage.members[rows], torch.full_like(fake, -1)])
+    logits = fork.unit_logits(torch.cat([stage.unit[rows], queries]), members)
+    columns = torch.cat([stage.columns[rows], fake])
 
-    novel = torch.arange(host.n_base, len(fork.classes), device=unit.device)
-    table = fork.table.at(novel)
-    context = ClassContext.of(fork.prototypes_at(novel), table, reference)
+    novel = torch.arange(host.n_base, len(fork.classes), device=logits.device)
+    base_prototypes = host.prototypes[: host.n_base]
+    context = ClassContext.of(fork.prototypes_at(novel), fork.table.at(novel), base_prototypes)
     return Episode(context, Scores.of(logits, columns, host.n_base))

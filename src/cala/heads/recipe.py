@@ -31,7 +31,7 @@ class AdapterRecipe:
     episodes, heldout_episodes : scored once and kept, the second from pairs that the first lack
     epochs, steps, lr, optimiser : for the MLP; adapters that are linear are solved by L-BFGS
     ridges : for linear adapters, the one best on held-out pairs is taken
-    fake_pairs, fake_images : size of the pool when fakes are mixed from embeddings
+    fake_pairs, fake_images, keep_spread : the pool, where fakes are mixed from embeddings
     """
 
     adapter: str = "mlp"
@@ -56,6 +56,7 @@ class AdapterRecipe:
     ridges: tuple[float, ...] = (0.0,)
     fake_pairs: int = 600
     fake_images: int = 25
+    keep_spread: bool = True
 
     def __post_init__(self) -> None:
         check_choice("adapter kind", self.adapter, KINDS)

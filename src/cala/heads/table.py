@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
+from cala.core.folds import FOLDS, draw_folds, judges_itself_fairly
 from cala.core.metric import METRICS, CosineMetric, Metric, fit_metric, restore_metric
 from cala.core.mixing import FakePool
 from cala.core.prototypes import CHUNK_ROWS, PrototypeTable, chunks
 from cala.errors import InputError, StateError
-from cala.heads.base import Head, State
+from cala.heads.base import Head, Judge, State
 from cala.heads.checks import check_features, check_labels
 from cala.registry import check_choice
 
@@ -54,14 +55,39 @@ class TableHead(Head):
             )
         fitted = self.blank()
         fitted.dtype = features.dtype
-        fitted.metric = fit_metric(self.metric_name, features, columns, self.shrinkage)
         fitted.classes = tuple(classes.tolist())
         fitted.n_base = len(classes)
         fitted.dim = features.shape[1]
-        unit = fitted.embed(features)
-        fitted.table = PrototypeTable.empty(unit.shape[1], unit.device).extended(unit, columns)
+        unit = fitted._fit_table(features, columns)
         fitted._fit_base(features, unit, columns, fakes, holdout)
         return self._become(fitted)
+
+    def _fit_table(self, features: Tensor, columns: Tensor) -> Tensor:
+        """Learn metric and sums; returns the rows in the metric."""
+        self.metric = fit_metric(self.metric_name, features, columns, self.shrinkage)
+        unit = self.embed(features)
+        self.table = PrototypeTable.empty(unit.shape[1], unit.device).extended(unit, columns)
+        return unit
+
+    def judges(self, features: Tensor, columns: Tensor, generator: torch.Generator) -> list[Judge]:
+        """Itself where its metric hardly knows a single row, else refitted without each fold."""
+        if self.metric_name == "cosine" or judges_itself_fairly(
+            self.dim, len(columns), self.n_base
+        ):
+            return super().judges(features, columns, generator)
+        folds = draw_folds(columns, generator).to(columns.device)
+        judges = []
+        for fold in range(FOLDS):
+            rest, rows = folds != fold, (folds == fold).cpu().nonzero()[:, 0]
+            head = self.fork()
+            head._refit(features[rest], columns[rest])
+            judges.append(Judge(head, rows, leave_out=False))
+        fair = [judge for judge in judges if len(judge.rows)]
+        return fair or super().judges(features, columns, generator)
+
+    def _refit(self, features: Tensor, columns: Tensor) -> None:
+        """Learn metric and prototypes from other base rows; keep everything else."""
+        self._fit_table(features, columns)
 
     def add(self, features: Tensor, labels: Tensor) -> Self:
         self._check_fitted("add")

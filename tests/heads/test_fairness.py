@@ -1,0 +1,80 @@
+"""Base queries are judged as new images would be."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cala.heads import make_head
+from cala.heads.fairness import fair_rows
+from problems import blobs
+
+pytestmark = pytest.mark.filterwarnings("ignore::cala.errors.BaseQueryWarning")
+
+N_BASE, DIM = 20, 200
+X, Y = blobs(N_BASE, 30, DIM, seed=1, spread=4.0)
+FEW = torch.arange(len(Y)) % 30 < 5
+
+
+def generator():
+    return torch.Generator().manual_seed(0)
+
+
+def judged_accuracy(head, x, y):
+    """Accuracy of base rows as the head's own judges see them."""
+    right = []
+    for judge in head.judges(x, y, generator()):
+        own = y[judge.rows]
+        members = own if judge.leave_out else torch.full_like(own, -1)
+        z = judge.head.unit_logits(judge.head.embed(x[judge.rows]), members)
+        right.append(z.argmax(1) == own)
+    return float(torch.cat(right).double().mean())
+
+
+def test_few_rows_in_many_dimensions_are_judged_by_refitted_heads():
+    """Leave-one-out would call base nearly perfect; new images say otherwise."""
+    head = make_head("nearest-mean", metric="whitened", shrinkage=0.5).fit_base(X[FEW], Y[FEW])
+    truth = float((head.logits(X[~FEW]).argmax(1) == Y[~FEW]).double().mean())
+    naive = head.unit_logits(head.embed(X[FEW]), Y[FEW]).argmax(1) == Y[FEW]
+    assert float(naive.double().mean()) > truth + 0.2
+    assert abs(judged_accuracy(head, X[FEW], Y[FEW]) - truth) < 0.1
+
+
+def test_every_row_is_judged_once_by_a_head_that_has_not_seen_it():
+    head = make_head("nearest-mean", metric="whitened").fit_base(X[FEW], Y[FEW])
+    judges = head.judges(X[FEW], Y[FEW], generator())
+    rows = torch.cat([judge.rows for judge in judges])
+    assert sorted(rows.tolist()) == list(range(int(FEW.sum())))
+    for judge in judges:
+        assert not judge.leave_out
+        assert judge.head.scale == head.scale
+        assert int(judge.head.table.counts.sum()) == int(FEW.sum()) - len(judge.rows)
+    assert int(head.table.counts.sum()) == int(FEW.sum()), "the head itself is untouched"
+
+
+@pytest.mark.parametrize(("metric", "rows"), [("cosine", FEW), ("whitened", Y >= 0)])
+def test_else_leave_one_out_is_enough(metric, rows):
+    dim = DIM if metric == "cosine" else 10
+    x, y = X[rows, :dim], Y[rows]
+    head = make_head("calibrated-mean", metric=metric).fit_base(x, y)
+    (judge,) = head.judges(x, y, generator())
+    assert judge.head is head
+    assert judge.leave_out
+    assert len(judge.rows) == len(y)
+
+
+def test_single_rows_and_rows_that_trained_the_encoder_are_no_queries():
+    columns = torch.tensor([0, 0, 1, 2, 2, 2])
+    head = make_head("nearest-mean").fit_base(X[:6], columns)
+    assert fair_rows(head, columns, None).tolist() == [True, True, False, True, True, True]
+    holdout = torch.tensor([True, False, True, False, False, True])
+    assert fair_rows(head, columns, holdout).tolist() == [True, False, False, False, False, True]
+
+
+def test_a_hold_out_of_one_row_still_trains():
+    holdout = torch.zeros(int(FEW.sum()), dtype=torch.bool)
+    holdout[7] = True
+    quick = {"episodes": 6, "heldout_episodes": 3}
+    head = make_head("la", metric="whitened", adapter=quick)
+    head.fit_base(X[FEW], Y[FEW], holdout=holdout)
+    assert torch.isfinite(head.adapter.alpha).all()
