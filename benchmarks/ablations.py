@@ -49,7 +49,7 @@ BLOCKS: dict[str, list[Variant]] = {
         ("fakes from embeddings", "cala", {"fakes": None}),
         ("the same, Eq. 1 to the letter", "cala", {"fakes": None, **NO_SPREAD}),
         ("10 episodes", "cala", {"adapter": {"episodes": 10}}),
-        ("200 episodes", "cala", {"adapter": {"episodes": 200}}),
+        ("60 episodes", "cala", {"adapter": {"episodes": 60}}),
         ("SGD", "cala", {"adapter": {"optimiser": "sgd"}}),
     ],
     "cala-plus: one change at a time": [
@@ -68,8 +68,12 @@ BLOCKS: dict[str, list[Variant]] = {
         ("fakes from embeddings", "cala-plus", {"fakes": None}),
         ("the same, Eq. 1 to the letter", "cala-plus", {"fakes": None, **NO_SPREAD}),
     ],
-    "the lead of the specification: whitened, shrinkage 2, linear adapter": [
-        ("lead", "nearest-mean+cala-plus", {"metric": "whitened", "shrinkage": 2.0, "scale": 16.0}),
+    "whitened nearest mean with a linear adapter, before the rest": [
+        (
+            "shrinkage 2, scale 16, no concentration",
+            "nearest-mean+cala-plus",
+            {"metric": "whitened", "shrinkage": 2.0, "scale": 16.0},
+        ),
         ("cala-plus", "cala-plus", {}),
     ],
 }

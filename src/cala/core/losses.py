@@ -16,8 +16,9 @@ from cala.registry import check_choice
 
 #: `balanced` is the default. The other two are Eq. 9 as printed and its nearest finite reading:
 #: in `literal` the regulariser Σ(β_c − μ‖S_c‖) is linear in β, so its gradient is a constant that
-#: drives β to −∞ as the number of fake classes grows; `linear-mean` averages it, which is finite
-#: but settles where the mean base probability is 1/γ, whatever the data say.
+#: drives β to −∞ once there are a few fake classes; `linear-mean` averages it, which is finite, but
+#: where it settles is decided by γ and the share of fake queries instead of the data (with fake
+#: queries alone: where the mean base probability is 1/γ).
 LOSSES = ("balanced", "literal", "linear-mean")
 
 

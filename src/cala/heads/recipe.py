@@ -47,8 +47,8 @@ class AdapterRecipe:
     shots: tuple[int, ...] = (5,)
     queries: int = 15
     base_queries: int = 15
-    episodes: int = 60
-    heldout_episodes: int = 15
+    episodes: int = 200
+    heldout_episodes: int = 20
     epochs: int = 20
     steps: int = 50
     lr: float = 1e-3
