@@ -14,13 +14,18 @@ import json
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
-from cala.benchmark.runner import compare
-from cala.benchmark.terminal import as_json, console, differences_table, results_table
+from cala.benchmark.config import RunConfig
+from cala.benchmark.draws import parse_draws
+from cala.benchmark.results import Results
+from cala.benchmark.runner import holdout_note, run_cells
+from cala.benchmark.terminal import console, differences_table, results_table
 from cala.data.embeddings import load_embeddings
-from cala.data.protocol import canonical_draw, load_protocol, random_draw
+from cala.data.protocol import load_protocol
 from cala.errors import CalaError
+from cala.records import Record
 
 FILE = "cifar100_resnet20_features.npz"
 METHODS = ("nearest-mean", "la", "cala", "cala-plus")
@@ -51,43 +56,44 @@ def run(path: Path, draws: int, split: str, seed: int, out: Path | None) -> None
     screen = console()
     protocol = load_protocol("cifar100")
     data = load_embeddings(path)
-    canonical = canonical_draw(protocol)
     if split == "dev":
-        keep = [row for rows in protocol.canonical for row in rows]
-        data = data.dev(100, seed=0, keep=keep)
-    chosen = [random_draw(protocol, data.y_train, data.learnable(), i) for i in range(draws)]
-    methods = {
-        f"{method} {metric}": {"name": method, "metric": metric}
-        for metric in METRICS
-        for method in METHODS
-    }
-    results = compare(
-        methods, data, protocol, [canonical, *chosen], seed=seed, progress=screen.print
+        data = data.dev(100, seed=0, keep=[row for rows in protocol.canonical for row in rows])
+    names = parse_draws(f"canonical,random:{draws}")
+    by_metric: dict[str, list[Record]] = {}
+    for metric in METRICS:
+        config = RunConfig("cifar100", METHODS, tuple(names), (seed,), split, metric)
+        with screen.status(metric) as status:
+            cells = run_cells(config, data, protocol, progress=status.update)
+            by_metric[metric] = [record for cell in cells for record in cell]
+    if holdout_note(data):
+        screen.print(holdout_note(data) + "\n")
+    both = Results(
+        [replace(r, method=f"{r.method} {m}") for m, rows in by_metric.items() for r in rows]
     )
-
-    screen.print()
-    screen.print(results_table(results, ["canonical"], f"Canonical draw, {split} images, percent"))
-    sessions = results["nearest-mean cosine"]["canonical"]
-    row = " ".join(f"{100 * s.accuracy:.3f}" for s in sessions)
-    screen.print(f"nearest-mean cosine per session: {row}\n")
-    names = [draw.name for draw in chosen]
-    screen.print(results_table(results, names, f"Mean of {draws} random draws, {split} images"))
+    screen.print(results_table(both, ["canonical"], f"Canonical draw, {split} images, percent"))
+    row = both.session_values("nearest-mean cosine", "accuracy", ["canonical"])
+    text = " ".join(f"{value:.3f}" for (value,) in row)
+    screen.print(f"nearest-mean cosine per session: {text}\n")
+    random = both.random_draws()
+    screen.print(results_table(both, random, f"Mean of {draws} random draws, {split} images"))
     for metric in METRICS:
         plain, la, cala, plus = METHODS
         pairs = [(la, plain), (cala, plain), (cala, la), (plus, plain), (plus, la), (plus, cala)]
-        within = {m: results[f"{m} {metric}"] for m in METHODS}
         title = f"Paired differences, {metric} metric (≈: the interval includes 0)"
         screen.print()
-        screen.print(differences_table(within, names, pairs, title))
-    across = {"cala-plus": results["cala-plus whitened"], "cala cosine": results["cala cosine"]}
+        screen.print(differences_table(Results(by_metric[metric]), random, pairs, title))
+    renamed = [
+        replace(r, method={"cala-plus whitened": "cala-plus"}.get(r.method, r.method))
+        for m, rows in by_metric.items()
+        for r in (replace(r, method=f"{r.method} {m}") for r in rows)
+    ]
     title = "Paired differences, cala-plus as it is used against the paper's method"
     screen.print()
-    screen.print(differences_table(across, names, [("cala-plus", "cala cosine")], title))
+    pair = [("cala-plus", "cala cosine")]
+    screen.print(differences_table(Results(renamed), random, pair, title))
     screen.print(f"\n{time.perf_counter() - started:.0f} s in all")
     if out is not None:
-        content = {"split": split, "random": as_json(results, names)}
-        content["canonical"] = as_json(results, ["canonical"])
-        out.write_text(json.dumps(content, indent=1))
+        out.write_text(json.dumps({"split": split, **both.as_json()}, indent=1))
         screen.print(f"numbers written to {out}")
 
 

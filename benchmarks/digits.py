@@ -16,19 +16,14 @@ import numpy as np
 import torch
 from sklearn.datasets import load_digits
 
-from cala.benchmark.runner import Results, compare
-from cala.benchmark.statistics import paired
-from cala.benchmark.terminal import (
-    as_json,
-    console,
-    differences_table,
-    results_table,
-    summaries,
-    values,
-)
+from cala.benchmark.config import RunConfig
+from cala.benchmark.draws import parse_draws
+from cala.benchmark.results import Results
+from cala.benchmark.runner import run_cells
+from cala.benchmark.terminal import console, differences_table, results_table
 from cala.core.mixing import draw_pairs, mix_images
 from cala.data.embeddings import Embeddings
-from cala.data.protocol import Protocol, random_draw
+from cala.data.protocol import Protocol
 
 PROTOCOL = Protocol(name="digits", base=6, way=2, shot=5, sessions=2)
 METHODS = ("nearest-mean", "la", "cala", "cala-plus")
@@ -45,13 +40,11 @@ def main() -> None:
     started = time.perf_counter()
     screen = console()
     data = load(args.seed)
-    draws = [
-        random_draw(PROTOCOL, data.y_train, data.learnable(), seed) for seed in range(args.draws)
-    ]
-    methods = {name: {"name": name} for name in METHODS}
+    names = parse_draws(f"random:{args.draws}")
+    config = RunConfig("digits", METHODS, tuple(names), (args.seed,))
     with screen.status("training adapters on fake classes") as status:
-        results = compare(methods, data, PROTOCOL, draws, seed=args.seed, progress=status.update)
-    names = [draw.name for draw in draws]
+        cells = run_cells(config, data, PROTOCOL, progress=status.update)
+        results = Results([record for cell in cells for record in cell])
     screen.print(
         "scikit-learn's digits as raw pixels: 6 known classes, then twice 2 new ones\n"
         "from 5 images each. Percent of held-out images of all classes seen so far;\n"
@@ -65,7 +58,7 @@ def main() -> None:
     screen.print(f"\n{conclusion(results, names)}")
     screen.print(f"{time.perf_counter() - started:.0f} s")
     if args.json is not None:
-        args.json.write_text(json.dumps(as_json(results, names), indent=1))
+        args.json.write_text(json.dumps(results.as_json(), indent=1))
         screen.print(f"numbers written to {args.json}")
 
 
@@ -102,15 +95,14 @@ def load(seed: int) -> Embeddings:
 
 def conclusion(results: Results, draws: list[str]) -> str:
     """One sentence on what the table shows, made from the numbers."""
-    by_method = summaries(results, draws)
-    plain, ours = by_method["nearest-mean"], by_method["cala-plus"]
-    found = {c: paired(values(ours, c), values(plain, c)) for c in ("novel", "base", "last")}
-    texts = {
-        c: f"{e.mean:+.1f}" + ("" if e.n < 2 else f" ± {e.half:.1f}") for c, e in found.items()
-    }
+    novel, base, last = (
+        f"{e.mean:+.1f}" + ("" if e.n < 2 else f" ± {e.half:.1f}")
+        for column in ("novel", "base", "last")
+        for e in [results.difference("cala-plus", "nearest-mean", column, draws)]
+    )
     return (
-        f"cala-plus against nearest mean: {texts['novel']} points on new classes, "
-        f"{texts['base']} on known ones, {texts['last']} over all."
+        f"cala-plus against nearest mean: {novel} points on new classes, {base} on known ones, "
+        f"{last} over all."
     )
 
 

@@ -218,6 +218,23 @@ def test_image_level_fakes_are_used():
     assert len({m.partial_fit(*shots(8)).beta_[-1] for m in (mixed, given, alone)}) == 3
 
 
+@pytest.mark.parametrize("method", ["cala", "cala-plus"])
+def test_image_level_fakes_reach_every_adapter(method):
+    fake = np.random.default_rng(0).normal(size=(20, 10, 64))
+    betas = [
+        CalaClassifier(method).fit(X[BASE], Y[BASE], fake=f, holdout="all").partial_fit(*shots(8))
+        for f in (None, fake)
+    ]
+    assert betas[0].beta_[-1] != betas[1].beta_[-1]
+
+
+def test_expectations_reach_the_pseudo_sessions():
+    model = CalaClassifier("la", expected_novel=3, shots=[1, 4]).fit(
+        X[BASE], Y[BASE], holdout="all"
+    )
+    assert (model._head.recipe.novel, model._head.recipe.shots) == (3, (1, 4))
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int64, np.uint8])
 def test_other_number_types(dtype):
     model = CalaClassifier("la").fit(X[BASE].astype(dtype), Y[BASE], holdout="all")

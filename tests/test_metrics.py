@@ -86,6 +86,16 @@ def test_trade_off_reads_novel_accuracy_at_a_base_loss():
     assert weighted.base[0] == pytest.approx(0.25)
 
 
+def test_ncr_is_read_at_two_and_five_points():
+    """100 base images lost one by one as δ grows, 10 novel ones won on the way."""
+    z = np.zeros((110, 2))
+    z[:100, 0] = np.arange(1, 101)
+    z[100:, 0] = np.arange(10) + 0.5
+    found = session_metrics(z, [0] * 100 + [1] * 10, 1)
+    assert found.ncr2 == pytest.approx(0.3)
+    assert found.ncr5 == pytest.approx(0.6)
+
+
 def test_session_zero_has_no_novel_part():
     z, y = logits_and_columns(4, 1, 0)
     only = session_metrics(z[y < 4][:, :4], y[y < 4], 4)

@@ -160,7 +160,7 @@ class CalaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         head.fit_base(
             self._tensor(X),
             torch.as_tensor(columns, device=self.device),
-            fakes=self._fakes(fake, pairs, X.shape[1]),
+            fakes=self._fakes(fake, pairs),
             holdout=_holdout_mask(holdout, len(X)),
         )
         if isinstance(head, AdaptedHead):
@@ -296,27 +296,13 @@ class CalaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
-    def _fakes(self, fake: ArrayLike | None, pairs: ArrayLike | None, dim: int) -> FakePool | None:
+    def _fakes(self, fake: ArrayLike | None, pairs: ArrayLike | None) -> FakePool | None:
         if fake is None:
             return None
         features = self._tensor(np.asarray(fake))
-        if features.ndim != 3 or features.shape[2] != dim or min(features.shape[:2]) < 2:
-            raise InputError(
-                f"fake has shape {tuple(features.shape)}: give (classes, images, {dim}) with at "
-                "least two of each"
-            )
-        if not bool(features.isfinite().all()):
-            raise InputError("fake contains NaN or infinity: remove those fake classes")
         if pairs is None:
-            named = torch.arange(2 * len(features)).reshape(-1, 2)
-        else:
-            named = torch.as_tensor(np.asarray(pairs).astype(np.int64))
-        if named.shape != (len(features), 2):
-            raise InputError(
-                f"pairs has shape {tuple(named.shape)}: give the two parents of each of the "
-                f"{len(features)} fake classes"
-            )
-        return FakePool(features, named)
+            return FakePool(features, torch.arange(2 * len(features)).reshape(-1, 2))
+        return FakePool(features, torch.as_tensor(np.asarray(pairs).astype(np.int64)))
 
     def _tensor(self, X: NDArray[Any]) -> torch.Tensor:
         kept = X if X.dtype in (np.float32, np.float64) else X.astype(np.float32)
@@ -364,12 +350,4 @@ def _holdout_mask(holdout: ArrayLike | str | None, n: int) -> torch.Tensor | Non
     if isinstance(holdout, str):
         check_choice("holdout", holdout, ("all",))
         return torch.ones(n, dtype=torch.bool)
-    mask = np.asarray(holdout)
-    if mask.shape != (n,) or mask.dtype != bool:
-        raise InputError(
-            f"holdout is {mask.dtype} of shape {mask.shape}: give one bool per row ({n},), or "
-            '"all" if the encoder saw none of them'
-        )
-    if not mask.any():
-        raise InputError('holdout marks no row: leave it out, or pass "all"')
-    return torch.as_tensor(mask)
+    return torch.as_tensor(np.asarray(holdout))

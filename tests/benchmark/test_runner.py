@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from scipy import stats
 
-from cala.benchmark.runner import compare, fit_method, run_draw
+from cala.benchmark.config import RunConfig
+from cala.benchmark.draws import make_draw, parse_draws
+from cala.benchmark.results import Results
+from cala.benchmark.runner import fit_method, run_cells, run_draw
 from cala.benchmark.statistics import estimate, paired
-from cala.benchmark.terminal import as_json, console, differences_table, results_table
+from cala.benchmark.terminal import console, differences_table, results_table
+from cala.core.mixing import FakePool
 from cala.data.embeddings import Embeddings
-from cala.data.protocol import Protocol, canonical_draw, load_protocol, random_draw
+from cala.data.protocol import Protocol, canonical_draw, load_protocol
+from cala.heads.nearest_mean import NearestMean
 from problems import blobs
 
 PROTOCOL = Protocol(name="small", base=8, way=2, shot=3, sessions=2)
@@ -24,8 +31,13 @@ def data(seed: int = 0) -> Embeddings:
 
 
 DATA = data()
-DRAWS = [random_draw(PROTOCOL, DATA.y_train, DATA.learnable(), seed) for seed in range(3)]
-METHODS = {name: {"name": name} for name in ("nearest-mean", "la", "cala-plus")}
+NAMES = tuple(parse_draws("random:3"))
+DRAWS = [make_draw(name, PROTOCOL, DATA.y_train, DATA.learnable()) for name in NAMES]
+CONFIG = RunConfig("small", ("nearest-mean", "la", "cala-plus"), NAMES)
+
+
+def records(config=CONFIG, data=DATA, **options):
+    return [record for cell in run_cells(config, data, PROTOCOL, **options) for record in cell]
 
 
 def test_canonical_nearest_mean_on_cifar_to_the_digit(cifar):
@@ -41,9 +53,8 @@ def test_canonical_nearest_mean_on_cifar_to_the_digit(cifar):
 
 
 def test_results_do_not_depend_on_what_else_is_compared():
-    together = compare(METHODS, DATA, PROTOCOL, DRAWS)
-    alone = compare({"la": {"name": "la"}}, DATA, PROTOCOL, DRAWS[1:2])
-    assert repr(together["la"][DRAWS[1].name]) == repr(alone["la"][DRAWS[1].name])
+    alone = records(RunConfig("small", ("la",), NAMES[1:2]))
+    assert [r for r in records() if r.cell == ("la", "random:1", 0)] == alone
 
 
 def test_test_labels_are_never_used_for_fitting():
@@ -62,6 +73,26 @@ def test_the_adapter_prepares_for_the_protocol():
     assert plus.recipe.episodes == 5
 
 
+def test_fitting_gets_fakes_hold_out_and_usable_rows_only(monkeypatch):
+    seen = {}
+    real = NearestMean.fit_base
+
+    def spy(self, features, labels, *, fakes=None, holdout=None):
+        seen.update(rows=len(features), fakes=fakes, holdout=holdout)
+        return real(self, features, labels, fakes=fakes, holdout=holdout)
+
+    monkeypatch.setattr(NearestMean, "fit_base", spy)
+    n = len(DATA.y_train)
+    usable, holdout = torch.arange(n) % 3 != 0, torch.arange(n) % 2 == 0
+    fakes = FakePool(torch.randn(12, 8, 12), torch.arange(24).reshape(12, 2))
+    data = replace(DATA, usable=usable, holdout=holdout, fakes=fakes)
+    fit_method("la", data, PROTOCOL)
+    rows = usable & (DATA.y_train < 8)
+    assert seen["rows"] == int(rows.sum())
+    assert seen["fakes"] is fakes
+    assert torch.equal(seen["holdout"], holdout[rows])
+
+
 def test_sessions_see_only_the_classes_that_have_arrived():
     head = fit_method("nearest-mean", DATA, PROTOCOL)
     sessions = run_draw(head, DATA, PROTOCOL, DRAWS[0])
@@ -77,7 +108,7 @@ def test_sessions_see_only_the_classes_that_have_arrived():
 def test_a_missing_hold_out_is_said_once():
     trained = Embeddings(**{**vars(DATA), "scale": 16.0})
     said = []
-    compare({"la": {"name": "la"}}, trained, PROTOCOL, DRAWS[:1], progress=said.append)
+    records(RunConfig("small", ("la",), NAMES[:1]), trained, progress=said.append)
     assert sum("no held-out rows" in line for line in said) == 1
 
 
@@ -90,22 +121,42 @@ def test_estimate_is_a_t_interval():
     assert not estimate([1.0]).clear
     difference = paired([3.0, 5.0, 9.0], [2.0, 4.0, 8.0])
     assert (difference.mean, difference.half, difference.clear) == (1.0, 0.0, True)
+    a, b = np.array([3.0, 5.5, 9.0, 1.0]), np.array([2.0, 4.0, 8.5, 0.2])
+    low, high = stats.ttest_rel(a, b).confidence_interval(0.95)
+    found = paired(a, b)
+    assert (found.mean - found.half, found.mean + found.half) == pytest.approx((low, high))
     with pytest.raises(ValueError, match="3 draws against 2"):
         paired([1.0, 2.0, 3.0], [1.0, 2.0])
 
 
 def test_tables_fit_eighty_columns(capsys):
-    results = compare(METHODS, DATA, PROTOCOL, DRAWS)
-    names = [draw.name for draw in DRAWS]
+    results = Results(records())
     screen = console()
-    screen.print(results_table(results, names, "title"))
-    screen.print(differences_table(results, names, [("cala-plus", "nearest-mean")], "title"))
+    screen.print(results_table(results, NAMES, "title"))
+    screen.print(differences_table(results, NAMES, [("cala-plus", "nearest-mean")], "title"))
     out = capsys.readouterr().out
     assert "…" not in out
     assert max(len(line.rstrip()) for line in out.splitlines()) <= 80
-    numbers = as_json(results, names)
-    assert numbers["la"]["last"]["n"] == 3
-    assert f"{numbers['la']['last']['mean']:.1f}" in out
-    single = results_table(results, names[:1], "one draw")
-    screen.print(single)
+    last = results.as_json()["random"]["la"]["summary"]["last"]
+    assert last["n"] == 3
+    assert f"{last['mean']:.1f}" in out
+    screen.print(results_table(results, NAMES[:1], "one draw"))
     assert "±" not in capsys.readouterr().out
+
+
+def test_seeds_are_averaged_inside_a_draw():
+    config = RunConfig("small", ("nearest-mean", "la"), NAMES, seeds=(0, 1))
+    made = records(config)
+    both = Results(made)
+    single = [Results([r for r in made if r.seed == seed]) for seed in (0, 1)]
+    ours = both.values("la", "last", NAMES)
+    assert len(ours) == 3, "draws, not draws times seeds"
+    apart = [r.values("la", "last", NAMES) for r in single]
+    np.testing.assert_allclose(ours, np.mean(apart, axis=0))
+    assert both.estimate("la", "last", NAMES).n == 3
+
+
+def test_gamma_at_inference():
+    plain = Results(records(RunConfig("small", ("nearest-mean",), NAMES)))
+    off = Results(records(RunConfig("small", ("la",), NAMES, gamma=0.0)))
+    assert off.values("la", "hm", NAMES) == plain.values("nearest-mean", "hm", NAMES)

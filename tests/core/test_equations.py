@@ -205,6 +205,17 @@ def test_whitened_metric(size, shrinkage):
     close(fast @ fast.T, slow @ slow.T, 1e-6)  # roots differ by a rotation: cosines do not
 
 
+@given(SIZES)
+def test_automatic_shrinkage_follows_rows_per_dimension(size):
+    x, y, _ = problem(*size)
+    n_classes, dim = int(y.max()) + 1, x.shape[1]
+    rule = 0.5 + 3 * np.sqrt(dim / (len(x) - n_classes))
+    auto, given = (
+        fit_whitening(torch.tensor(x), torch.tensor(y), shrinkage) for shrinkage in ("auto", rule)
+    )
+    assert torch.equal(auto[1], given[1])
+
+
 def test_whitening_of_single_images_only_centres():
     x = torch.randn(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     metric = WhitenedMetric(*fit_whitening(x, torch.arange(4)))

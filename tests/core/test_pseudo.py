@@ -70,6 +70,13 @@ def test_parents_belong_to_their_classes(n_base, count, seed):
     assert bool(((lam >= 0.4) & (lam <= 0.6)).all())
 
 
+def test_lambda_fills_its_range():
+    _, _, lam = draw_parents(torch.tensor([0, 1]), torch.tensor([[0, 1]]), 2000, seeded())
+    assert 0.4 <= float(lam.min()) < 0.402
+    assert 0.598 < float(lam.max()) <= 0.6
+    assert float(lam.mean()) == pytest.approx(0.5, abs=0.01)
+
+
 def test_image_level_mixing_passes_mixed_images_through_the_encoder():
     images, columns = blobs(4, 5, 12)
     images = images.reshape(-1, 3, 2, 2)
@@ -250,6 +257,59 @@ def test_summary_adapter_imputes_the_tightness_of_a_single_shot():
     torch.testing.assert_close(adapter(single), adapter(average))
 
 
+def test_summary_inputs_by_hand():
+    """Top similarities in descending order, mean, tightness, log K, standardised on the fakes."""
+    context = ClassContext(
+        torch.tensor([[0.1, 0.9, 0.5], [0.7, 0.3, 0.2]], dtype=torch.float64),
+        torch.tensor([0.6, 0.2], dtype=torch.float64),
+        torch.tensor([5.0, 20.0], dtype=torch.float64),
+    )
+    adapter = SummaryAdapter(3, top=2).double()
+    columns = np.array([[0.9, 0.5, 0.5, 0.6, np.log(5)], [0.7, 0.3, 0.4, 0.2, np.log(20)]])
+    np.testing.assert_allclose(adapter.inputs(context), columns)
+    adapter.calibrate(context)
+    standard = (columns - columns.mean(0)) / columns.std(0)
+    np.testing.assert_allclose(adapter.inputs(context), standard)
+    constant = ClassContext(context.similarity, context.tightness, torch.full((2,), 5.0))
+    adapter.calibrate(constant)
+    assert (adapter.inputs(constant)[:, -1] == 0).all(), "a constant input is no input"
+
+
+def test_the_ridge_shrinks_weights_but_not_the_offset():
+    fitted = {}
+    for ridge in (0.0, 1e3):
+        adapter = SummaryAdapter(4).double()
+        adapter.calibrate(ClassContext.concatenate([e.context for e in EPISODES]))
+        fit_convex(adapter, EPISODES, HELDOUT, Objective(gamma=1.0), ridges=(ridge,))
+        fitted[ridge] = adapter
+    assert float(fitted[0.0].weight.detach().abs().max()) > 0.1
+    assert float(fitted[1e3].weight.detach().abs().max()) < 1e-3
+    assert float(fitted[1e3].bias.detach().abs()) > 0.1
+
+
+def test_the_kept_ridge_is_the_best_on_held_out_pairs():
+    adapter = SummaryAdapter(4).double()
+    adapter.calibrate(ClassContext.concatenate([e.context for e in EPISODES[:1]]))
+    objective = Objective(gamma=1.0)
+    result = fit_convex(adapter, EPISODES[:1], HELDOUT, objective, ridges=(0.0, 0.01, 1e3))
+    assert result.kept == int(np.argmin(result.heldout))
+    assert mean_loss(adapter, HELDOUT, objective) == pytest.approx(min(result.heldout))
+    assert mean_loss(adapter, HELDOUT, objective) != pytest.approx(
+        mean_loss(adapter, EPISODES[:1], objective)
+    )
+
+
+def test_pseudo_trade_off_weighs_classes_not_queries():
+    """Class 0 has 9 queries, all right; class 1 has one, which is wrong."""
+    y = np.array([0] * 9 + [1] + [2] * 4)
+    z = np.zeros((14, 3))
+    z[:10, 0] = 5.0
+    z[10:, 2] = 1.0
+    context = ClassContext(torch.zeros(1, 2), torch.zeros(1), torch.ones(1))
+    scored = Episode(context, Scores.of(torch.tensor(z), torch.tensor(y), 2))
+    assert pseudo_trade_off([scored], [torch.zeros(1)]).base[0] == pytest.approx(0.5)
+
+
 def test_pseudo_trade_off_is_the_trade_off_of_the_full_logits():
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(7), 9)
@@ -283,6 +343,8 @@ def test_operating_points_move_the_way_they_say():
     hm = 2 * base * novel / (base + novel)
     every = 2 * curve.base * curve.novel / np.maximum(curve.base + curve.novel, 1e-12)
     assert hm == pytest.approx(every.max())
+    chosen = choose_delta(curve, "harmonic")
+    assert np.abs(curve.delta[1:] - chosen).min() > 0, "inside an interval, not on its edge"
     with pytest.raises(ValueError, match="unknown objective 'best'"):
         choose_delta(curve, "best")
 

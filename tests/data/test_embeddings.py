@@ -95,6 +95,13 @@ def test_dev_never_holds_a_test_image_or_a_kept_shot(tmp_path):
     assert torch.equal(dev.x_test, data.dev(4, seed=0, keep=[30, 31]).x_test)
 
 
+def test_dev_keeps_shots_out_of_scarce_queries(tmp_path):
+    """With every row asked for, all become queries except the kept shots."""
+    data = load_embeddings(write(tmp_path))
+    dev = data.dev(10, seed=0, keep=[30, 31, 32])
+    assert dev.learnable().nonzero()[:, 0].tolist() == [30, 31, 32]
+
+
 def test_dev_takes_base_queries_from_the_hold_out(tmp_path):
     holdout = np.isin(np.arange(40), [0, 1, 2, 10, 11, 12])
     data = load_embeddings(write(tmp_path, holdout=holdout))

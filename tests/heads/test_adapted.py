@@ -222,3 +222,20 @@ def test_the_papers_numbers_are_the_defaults():
     assert (plan.way, plan.sessions, plan.shots) == (5, 8, (5,))
     assert CALA_PLUS.shots == (1, 2, 5, 10, 20)
     assert CALA.from_json(CALA.to_json()) == CALA
+
+
+def test_novel_classes_of_a_calibrated_host_have_the_common_scale():
+    host = with_novel(fit("calibrated-mean"))
+    plain = with_novel(fit("nearest-mean", scale=host.scale))
+    both = host.logits(X), plain.logits(X)
+    torch.testing.assert_close(both[0][:, N_BASE:], both[1][:, N_BASE:])
+    assert not torch.allclose(both[0][:, :N_BASE], both[1][:, :N_BASE])
+    mean_slope = host._slope[:N_BASE].log().mean().exp()
+    torch.testing.assert_close(float(mean_slope), host.scale)
+
+
+def test_concentration_needs_ten_base_classes():
+    for n_base, calibrated in ((9, False), (10, True)):
+        x, y = blobs(n_base, 30, 16, spread=1.2)
+        slope = make_head("calibrated-mean").fit_base(x, y)._slope
+        assert (len(slope.unique()) > 1) == calibrated

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
+import oracle
 from cala.heads import make_head
 from cala.heads.fairness import fair_rows
 from problems import blobs
@@ -78,3 +80,67 @@ def test_a_hold_out_of_one_row_still_trains():
     head = make_head("la", metric="whitened", adapter=quick)
     head.fit_base(X[FEW], Y[FEW], holdout=holdout)
     assert torch.isfinite(head.adapter.alpha).all()
+
+
+def test_the_automatic_scale_is_the_leave_one_out_one():
+    x, y = blobs(6, 8, 5, seed=2, spread=1.5)
+    head = make_head("nearest-mean", metric="cosine").fit_base(x, y)
+    scales = np.exp(np.linspace(np.log(1), np.log(200), 400))
+    losses = [oracle.fit_scale_loss(x.numpy(), y.numpy(), 6, s) for s in scales[::20]]
+    best = oracle.fit_scale_loss(x.numpy(), y.numpy(), 6, head.scale)
+    assert 1 < head.scale < 200
+    assert best <= min(losses) + 1e-6
+    naive = torch.nn.functional.cross_entropy
+    cosines = head.logits(x) / head.scale
+    in_sample = min(scales, key=lambda s: float(naive(s * cosines, y)))
+    assert abs(in_sample - head.scale) > 0.5, "scored in sample the scale would differ"
+
+
+def test_the_automatic_scale_reads_held_out_rows_only():
+    x, y = blobs(6, 20, 5, seed=2, spread=0.3)
+    holdout = torch.arange(len(y)) % 4 == 0
+    noisy = x.clone()
+    noisy[holdout] += 2 * torch.tensor(
+        np.random.default_rng(0).normal(size=(int(holdout.sum()), 5))
+    )
+    scales = [
+        make_head("nearest-mean").fit_base(noisy, y, holdout=mask).scale
+        for mask in (holdout, ~holdout)
+    ]
+    assert scales[0] < 0.7 * scales[1]
+
+
+def test_selection_and_the_curve_use_held_out_pairs(monkeypatch):
+    import cala.heads.pseudo_training as module
+
+    pools, curves, fits = [], [], []
+    real_draw, real_curve = module.draw_episode, module.pseudo_trade_off
+    real_fit = module.fit_by_steps
+
+    def draw(pool, plan, generator):
+        pools.append({tuple(p) for p in pool.pairs.tolist()})
+        return real_draw(pool, plan, generator)
+
+    def curve(episodes, shifts):
+        curves.append((episodes, shifts))
+        return real_curve(episodes, shifts)
+
+    def fit(adapter, episodes, heldout, objective, **options):
+        fits.append((episodes, heldout))
+        return real_fit(adapter, episodes, heldout, objective, **options)
+
+    monkeypatch.setattr(module, "draw_episode", draw)
+    monkeypatch.setattr(module, "pseudo_trade_off", curve)
+    monkeypatch.setattr(module, "fit_by_steps", fit)
+    quick = {"episodes": 5, "heldout_episodes": 3, "epochs": 1, "steps": 5}
+    head = make_head("cala", adapter=quick).fit_base(X[FEW], Y[FEW])
+    learned, held = set.union(*pools[:5]), set.union(*pools[5:])
+    assert len(pools) == 8
+    assert learned
+    assert held
+    assert not learned & held
+    (episodes, heldout), (judged, shifts) = fits[0], curves[0]
+    assert (len(episodes), len(heldout)) == (5, 3)
+    assert [id(e) for e in judged] == [id(e) for e in heldout]
+    for episode, shift in zip(judged, shifts, strict=True):
+        torch.testing.assert_close(shift, head.gamma * head.adapter(episode.context))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Set
+from dataclasses import asdict
 from typing import Any
 
+from cala.benchmark.config import RunConfig
+from cala.benchmark.draws import make_draw
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol, ShotDraw
 from cala.errors import BaseQueryWarning
-from cala.heads import Head, default_metric, make_head
+from cala.heads import AdaptedHead, Head, default_metric, make_head
 from cala.metrics import SessionMetrics, session_metrics
-
-Results = dict[str, dict[str, list[SessionMetrics]]]
+from cala.records import Cell, Record
 
 
 def fit_method(
@@ -57,28 +60,80 @@ def run_draw(
     return sessions
 
 
-def compare(
-    methods: Mapping[str, Mapping[str, Any]],
+def run_cells(
+    config: RunConfig,
     data: Embeddings,
     protocol: Protocol,
-    draws: Sequence[ShotDraw],
     *,
-    seed: int = 0,
+    done: Set[Cell] = frozenset(),
+    fitted: Callable[[str, int, Head], None] = lambda method, seed, head: None,
     progress: Callable[[str], None] = lambda line: None,
-) -> Results:
-    """Every method over every draw: {title: {draw: sessions}}.
+) -> Iterator[list[Record]]:
+    """The records of each cell as it finishes; cells in `done` are passed over.
 
-    methods : title -> {"name": method, ...options of `fit_method`}
+    An adapter is trained once per method and seed, never per draw.
+
+    fitted : called with every head that was fitted to the base session
     """
-    if data.holdout is None and data.scale is not None:
-        progress(
-            "the file marks no held-out rows: base queries of the adapters are rows that the "
-            "encoder was trained on"
-        )
-    results: Results = {}
-    for title, given in methods.items():
-        progress(title)
-        options = dict(given)
-        head = fit_method(options.pop("name"), data, protocol, seed=seed, **options)
-        results[title] = {draw.name: run_draw(head, data, protocol, draw) for draw in draws}
-    return results
+    draws = [make_draw(name, protocol, data.y_train, data.learnable()) for name in config.draws]
+    if any(
+        (m, d, s) not in done for m in config.methods for d in config.draws for s in config.seeds
+    ):
+        note = holdout_note(data)
+        if note:
+            progress(note)
+    for method in config.methods:
+        for seed in config.seeds:
+            left = [draw for draw in draws if (method, draw.name, seed) not in done]
+            if not left:
+                continue
+            progress(f"{method}, seed {seed}: fitting")
+            head = fit_configured(config, method, seed, data, protocol)
+            fitted(method, seed, head)
+            for draw in left:
+                progress(f"{method}, seed {seed}: {draw.name}")
+                sessions = run_draw(head, data, protocol, draw)
+                yield cell_records(method, draw.name, seed, sessions, data, protocol)
+
+
+def fit_configured(
+    config: RunConfig, method: str, seed: int, data: Embeddings, protocol: Protocol
+) -> Head:
+    """`fit_method` with a run's options, and γ set for inference where the run says so."""
+    options: dict[str, Any] = {"adapter": config.adapter}
+    if config.metric is not None:
+        options["metric"] = config.metric
+    if config.scale is not None:
+        options["scale"] = config.scale
+    head = fit_method(method, data, protocol, seed=seed, **options)
+    if config.gamma is not None and isinstance(head, AdaptedHead):
+        head.gamma = config.gamma
+    return head
+
+
+def cell_records(
+    method: str,
+    draw: str,
+    seed: int,
+    sessions: list[SessionMetrics],
+    data: Embeddings,
+    protocol: Protocol,
+) -> list[Record]:
+    """A finished cell as records."""
+    records = []
+    for session, metrics in enumerate(sessions):
+        n_classes = protocol.base + protocol.way * session
+        values = {k: None if math.isnan(v) else v for k, v in asdict(metrics).items()}
+        n_images = int((data.y_test < n_classes).sum())
+        records.append(Record(method, draw, seed, session, n_classes, n_images, values))
+    return records
+
+
+def holdout_note(data: Embeddings) -> str:
+    """What a user should know where base queries are rows that trained the encoder."""
+    if data.holdout is not None or data.scale is None:
+        return ""
+    return (
+        "note: the embeddings mark no held-out rows, so the adapters' base queries are rows that "
+        "the encoder was trained on"
+    )

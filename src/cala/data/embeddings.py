@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cala.core.mixing import FakePool
+from cala.data.protocol import Protocol
 from cala.errors import InputError
 
 REQUIRED = ("x_train", "y_train", "x_test", "y_test")
@@ -41,6 +42,22 @@ class Embeddings:
         """(n,) bool: `usable`, or every row."""
         return (
             torch.ones_like(self.y_train, dtype=torch.bool) if self.usable is None else self.usable
+        )
+
+    def relabelled(self, protocol: Protocol) -> Embeddings:
+        """Labels in the protocol's order of arrival; classes that never arrive are left out."""
+        y_train, y_test = protocol.relabel(self.y_train), protocol.relabel(self.y_test)
+        arrives = y_test < protocol.n_classes
+        usable = self.learnable() & (y_train < protocol.n_classes)
+        same_base = not protocol.order
+        return replace(
+            self,
+            y_train=y_train,
+            y_test=y_test[arrives],
+            x_test=self.x_test[arrives],
+            usable=usable,
+            # Fake classes were mixed from the base classes of the file's own order.
+            fakes=self.fakes if same_base else None,
         )
 
     def dev(self, per_class: int, seed: int, keep: list[int]) -> Embeddings:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import Self
@@ -21,7 +22,7 @@ from cala.heads.pseudo_training import make_adapter, train_adapter
 from cala.heads.recipe import AdapterRecipe
 from cala.metrics import TradeOff
 
-NO_CURVE = TradeOff(*(torch.zeros(1, dtype=torch.float64).numpy() for _ in range(3)))
+NO_CURVE = TradeOff(np.zeros(1), np.zeros(1), np.zeros(1))
 
 
 class AdaptedHead(Head):

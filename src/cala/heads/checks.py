@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from cala.core.mixing import FakePool
 from cala.errors import InputError
 
 
@@ -48,6 +49,48 @@ def check_labels(labels: Tensor, features: Tensor) -> Tensor:
     if labels.is_floating_point() or labels.dtype == torch.bool:
         raise InputError(f"labels are {labels.dtype}: heads take integer labels")
     return labels.to(torch.int64)
+
+
+def check_fakes(fakes: FakePool | None, dim: int) -> FakePool | None:
+    """Finite fake classes of the right dimension, each with two images and two parents."""
+    if fakes is None:
+        return None
+    shape = tuple(fakes.features.shape)
+    if len(shape) != 3 or shape[2] != dim or min(shape[:2]) < 1 or shape[1] < 2:
+        raise InputError(
+            f"fake has shape {shape}: give (classes, images, {dim}) with at least two images each"
+        )
+    if tuple(fakes.pairs.shape) != (shape[0], 2):
+        raise InputError(
+            f"pairs has shape {tuple(fakes.pairs.shape)}: give the two parents of each of the "
+            f"{shape[0]} fake classes"
+        )
+    bad = ~fakes.features.isfinite().flatten(1).all(1)
+    if bool(bad.any()):
+        raise InputError(f"fake contains NaN or infinity in {rows_of(bad)}: remove those classes")
+    zero = (fakes.features.abs().amax(2) == 0).any(1)
+    if bool(zero.any()):
+        raise InputError(f"fake has all-zero images in {rows_of(zero)}: remove those classes")
+    same = fakes.pairs[:, 0] == fakes.pairs[:, 1]
+    if bool(same.any()):
+        raise InputError(f"pairs names one class twice in {rows_of(same)}: mix two classes")
+    return fakes
+
+
+def check_holdout(holdout: Tensor | None, rows: int) -> Tensor | None:
+    """One bool per row, at least one of them true."""
+    if holdout is None:
+        return None
+    holdout = torch.as_tensor(holdout)
+    if tuple(holdout.shape) != (rows,) or holdout.dtype != torch.bool:
+        kind = str(holdout.dtype).removeprefix("torch.")
+        raise InputError(
+            f"holdout is {kind} of shape {tuple(holdout.shape)}: give one bool per row ({rows},), "
+            'or "all" if the encoder saw none of them'
+        )
+    if not bool(holdout.any()):
+        raise InputError('holdout marks no row: leave it out, or pass "all"')
+    return holdout
 
 
 def rows_of(mask: Tensor, most: int = 5) -> str:

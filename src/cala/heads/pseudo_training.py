@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cala.core.adapters import Adapter, MLPAdapter, ScalarAdapter, SummaryAdapter
-from cala.core.fitting import FitResult, Objective, fit_by_steps, fit_convex
+from cala.core.fitting import Objective, fit_by_steps, fit_convex
 from cala.core.losses import Scores
 from cala.core.mixing import FakePool, draw_pairs, mix_features
 from cala.core.operating_point import pseudo_trade_off
@@ -28,11 +28,10 @@ BASE_POOL_PER_CLASS = 100
 
 @dataclass(frozen=True)
 class Trained:
-    """An adapter, what selection saw, and the trade-off curve of its held-out episodes."""
+    """An adapter, the recipe it came to, and the trade-off curve of its held-out episodes."""
 
     adapter: Adapter
     recipe: AdapterRecipe
-    result: FitResult
     curve: TradeOff
 
 
@@ -42,6 +41,7 @@ class Stage:
 
     unit, columns, members : base queries (n, d), their columns (n,) and, where they are part of
         the host's prototypes, the same columns, else -1
+    reference : (B, d) the host's base prototypes
     learn, held : fake classes to learn from and to select on, without a common pair
     """
 
@@ -49,6 +49,7 @@ class Stage:
     unit: Tensor
     columns: Tensor
     members: Tensor
+    reference: Tensor
     learn: FakePool
     held: FakePool
 
@@ -110,12 +111,10 @@ def train_adapter(
     adapter = make_adapter(recipe, host.n_base, generator).to(features.device, host.dtype)
     adapter.calibrate(ClassContext.concatenate([e.context for e in episodes]))
     objective = Objective(recipe.gamma, recipe.loss, recipe.rho, recipe.mu)
-    if not usable.any():
-        result = FitResult((), -1)
-    elif adapter.linear:
-        result = fit_convex(adapter, episodes, heldout, objective, ridges=recipe.ridges)
-    else:
-        result = fit_by_steps(
+    if adapter.linear and usable.any():
+        fit_convex(adapter, episodes, heldout, objective, ridges=recipe.ridges)
+    elif usable.any():
+        fit_by_steps(
             adapter,
             episodes,
             heldout,
@@ -129,7 +128,7 @@ def train_adapter(
     adapter.requires_grad_(False)
     judged = heldout or episodes
     curve = pseudo_trade_off(judged, [recipe.gamma * adapter(e.context) for e in judged])
-    return Trained(adapter, recipe, result, curve)
+    return Trained(adapter, recipe, curve)
 
 
 def _stage(
@@ -154,6 +153,7 @@ def _stage(
         judge.head.embed(features[rows]),
         own,
         own if judge.leave_out else torch.full_like(own, -1),
+        judge.head.prototypes[: judge.head.n_base],
         embedded(learn),
         embedded(held),
     )
@@ -201,6 +201,5 @@ def _episode(stage: Stage, part: str, plan: EpisodePlan, generator: torch.Genera
     columns = torch.cat([stage.columns[rows], fake])
 
     novel = torch.arange(host.n_base, len(fork.classes), device=logits.device)
-    base_prototypes = host.prototypes[: host.n_base]
-    context = ClassContext.of(fork.prototypes_at(novel), fork.table.at(novel), base_prototypes)
+    context = ClassContext.of(fork.prototypes_at(novel), fork.table.at(novel), stage.reference)
     return Episode(context, Scores.of(logits, columns, host.n_base))

@@ -14,7 +14,7 @@ from cala.core.mixing import FakePool
 from cala.core.prototypes import CHUNK_ROWS, PrototypeTable, chunks
 from cala.errors import InputError, StateError
 from cala.heads.base import Head, Judge, State
-from cala.heads.checks import check_features, check_labels
+from cala.heads.checks import check_fakes, check_features, check_holdout, check_labels
 from cala.registry import check_choice
 
 
@@ -48,6 +48,8 @@ class TableHead(Head):
     ) -> Self:
         features = check_features(features)
         labels = check_labels(labels, features)
+        fakes = check_fakes(fakes, features.shape[1])
+        holdout = check_holdout(holdout, len(features))
         classes, columns = labels.unique(return_inverse=True)
         if len(classes) < 2:
             raise InputError(

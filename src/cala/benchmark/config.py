@@ -1,0 +1,95 @@
+"""A run's configuration, resolved: everything that decides its numbers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from cala.core.metric import METRICS
+from cala.data.embeddings import Embeddings
+from cala.data.protocol import Protocol
+from cala.errors import InputError
+from cala.heads.factory import split_name
+from cala.records import SCHEMA
+from cala.registry import check_choice
+
+SPLITS = ("test", "dev")
+PACKAGES = ("cala", "torch", "numpy", "scikit-learn")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What to run.
+
+    split : `test`, or `dev` for training images that are neither shots nor learned from
+    metric, scale : for every method; None takes each method's own
+    adapter : changes to the adapters' recipes
+    gamma : γ at inference; None is the value trained with
+    """
+
+    dataset: str
+    methods: tuple[str, ...]
+    draws: tuple[str, ...]
+    seeds: tuple[int, ...] = (0,)
+    split: str = "test"
+    metric: str | None = None
+    scale: float | None = None
+    gamma: float | None = None
+    adapter: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_choice("split", self.split, SPLITS)
+        if not self.methods or not self.draws or not self.seeds:
+            raise InputError("a run needs at least one method, one draw and one seed")
+        for name in self.methods:
+            split_name(name)
+        if self.metric is not None:
+            check_choice("metric", self.metric, METRICS)
+
+    def resolved(self, protocol: Protocol, data: Embeddings, source: str) -> dict[str, Any]:
+        """As written to `config.json`."""
+        return {
+            "schema": SCHEMA,
+            **asdict(self),
+            "protocol": {
+                "name": protocol.name,
+                "base": protocol.base,
+                "way": protocol.way,
+                "shot": protocol.shot,
+                "sessions": protocol.sessions,
+            },
+            "selection": "validation",
+            "embeddings": {"source": source, "fingerprint": fingerprint(data)},
+            "versions": {name: _version(name) for name in PACKAGES},
+            "machine": {"platform": platform.platform(), "cpus": os.cpu_count()},
+        }
+
+    @property
+    def digest(self) -> str:
+        """Ten hex digits that tell configurations apart, for folder names."""
+        text = json.dumps(asdict(self), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def fingerprint(data: Embeddings) -> str:
+    """SHA-256 of the arrays that numbers depend on."""
+    digest = hashlib.sha256()
+    parts = [data.x_train, data.y_train, data.x_test, data.y_test]
+    parts += [data.fakes.features, data.fakes.pairs] if data.fakes is not None else []
+    parts += [data.holdout] if data.holdout is not None else []
+    for part in parts:
+        digest.update(str(tuple(part.shape)).encode())
+        digest.update(part.contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

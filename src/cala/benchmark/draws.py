@@ -1,0 +1,33 @@
+"""`--draws canonical,random:20`: which shots every method sees."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from cala.data.protocol import Protocol, ShotDraw, canonical_draw, random_draw
+from cala.errors import InputError
+
+
+def parse_draws(text: str) -> list[str]:
+    """Names of draws, in order and without repeats.
+
+    >>> parse_draws("canonical,random:3")
+    ['canonical', 'random:0', 'random:1', 'random:2']
+    """
+    names: list[str] = []
+    for part in text.replace(" ", "").split(","):
+        kind, _, count = part.partition(":")
+        if part == "canonical":
+            names.append(part)
+        elif kind == "random" and count.isdecimal() and int(count) > 0:
+            names += [f"random:{seed}" for seed in range(int(count))]
+        else:
+            raise InputError(f"draws {part!r}: give canonical, random:20, or both with a comma")
+    return list(dict.fromkeys(names))
+
+
+def make_draw(name: str, protocol: Protocol, labels: Tensor, usable: Tensor) -> ShotDraw:
+    """The draw of a name; labels, usable : (n,) of the training rows."""
+    if name == "canonical":
+        return canonical_draw(protocol)
+    return random_draw(protocol, labels, usable, int(name.removeprefix("random:")))

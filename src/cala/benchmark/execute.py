@@ -1,0 +1,85 @@
+"""A whole run: cells, records, summary, tables and artifacts in one folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from cala.benchmark.artifacts import make_artifact, save_artifact
+from cala.benchmark.config import RunConfig
+from cala.benchmark.draws import make_draw
+from cala.benchmark.folder import RunFolder
+from cala.benchmark.results import Results
+from cala.benchmark.runner import run_cells
+from cala.benchmark.tables import as_csv, latex, markdown
+from cala.data.embeddings import Embeddings
+from cala.data.protocol import Protocol
+from cala.files import write_text
+from cala.heads import Head
+from cala.records import finished
+
+
+def execute(
+    config: RunConfig,
+    data: Embeddings,
+    protocol: Protocol,
+    *,
+    source: str,
+    out: Path,
+    progress: Callable[[str], None] = lambda line: None,
+    advance: Callable[[int, int], None] = lambda done, total: None,
+) -> Results:
+    """Run what is not there yet, and write everything that follows from the records.
+
+    advance : called with the number of finished cells and of all cells
+    """
+    for name in config.draws:  # what cannot be drawn is said before anything is written
+        make_draw(name, protocol, data.y_train, data.learnable())
+    with RunFolder(out, config.resolved(protocol, data, source)) as folder:
+        done = finished(folder.records)
+        wanted = {(m, d, s) for m in config.methods for d in config.draws for s in config.seeds}
+        advance(len(wanted & done), len(wanted))
+
+        def keep_artifact(method: str, seed: int, head: Head) -> None:
+            path = out / "artifacts" / f"{method}.safetensors"
+            if seed == config.seeds[0] and not path.exists():
+                _save(path, head, config, method, data, protocol)
+
+        cells = run_cells(
+            config, data, protocol, done=done, fitted=keep_artifact, progress=progress
+        )
+        for cell in cells:
+            folder.append(cell)
+            advance(len(wanted & finished(folder.records)), len(wanted))
+        results = Results(folder.records)
+        write_summary(out, folder.config, results)
+    return results
+
+
+def write_summary(out: Path, config: dict[str, object], results: Results) -> None:
+    """`summary.json` and the tables; made from records alone."""
+    summary = {"schema": 1, "config": config, **results.as_json()}
+    write_text(out / "summary.json", json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
+    random = results.random_draws()
+    draws = random or results.draws
+    what = f"Mean of {len(random)} random draws" if random else "Canonical draw"
+    caption = f"{what}, {config.get('split')} images, percent."
+    write_text(out / "table.md", markdown(results, draws, caption))
+    write_text(out / "table.tex", latex(results, draws, caption))
+    write_text(out / "table.csv", as_csv(results))
+
+
+def _save(
+    path: Path, head: Head, config: RunConfig, method: str, data: Embeddings, protocol: Protocol
+) -> None:
+    name = "canonical" if "canonical" in config.draws else config.draws[0]
+    draw = make_draw(name, protocol, data.y_train, data.learnable())
+    meta = {
+        "method": method,
+        "draw": name,
+        "seed": config.seeds[0],
+        "split": config.split,
+        "n_base": protocol.base,
+    }
+    save_artifact(path, make_artifact(head, data, protocol, draw), meta)

@@ -1,0 +1,124 @@
+"""A run's folder: config, records appended as cells finish, and what is made of them.
+
+Killed at any moment it can be opened again: `config.json` is written in one step, a cell's lines
+are appended together and flushed to disk, and whatever is cut short is dropped on opening.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from cala.errors import InputError
+from cala.files import shown, write_text
+from cala.records import SCHEMA, Record, parse_line, whole_cells
+
+#: What may differ when a run is continued: more methods, draws or seeds, other versions.
+GROWING = ("methods", "draws", "seeds", "versions", "machine")
+
+
+class RunFolder:
+    """The folder of one run, locked while it is open for writing."""
+
+    def __init__(self, path: Path, config: dict[str, Any]) -> None:
+        self.path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"the run folder {shown(path)} cannot be made ({error})") from error
+        self._lock = FileLock(path / ".lock")
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            raise InputError(
+                f"another process is running in {shown(path)}: wait for it, or choose another --out"
+            ) from None
+        before = _read_config(path)
+        if before is not None:
+            _check_same_run(path, before, config)
+            config = {**config, **_grown(before, config)}
+        self.config = config
+        write_text(path / "config.json", json.dumps(config, indent=1, ensure_ascii=False) + "\n")
+        self.records = self._repaired(int(config["protocol"]["sessions"]))
+
+    def append(self, records: Sequence[Record]) -> None:
+        """Add a finished cell; it is on disk when this returns."""
+        with (self.path / "records.jsonl").open("a", encoding="utf-8") as file:
+            file.write("".join(record.line() for record in records))
+            file.flush()
+            os.fsync(file.fileno())
+        self.records += records
+
+    def close(self) -> None:
+        self._lock.release()
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _repaired(self, sessions: int) -> list[Record]:
+        """Whole cells; lines that are cut short or belong to unfinished cells are dropped."""
+        path = self.path / "records.jsonl"
+        if not path.exists():
+            return []
+        text = path.read_text("utf-8", errors="replace")
+        found = [r for line in text.split("\n") if (r := parse_line(line)) is not None]
+        whole = whole_cells(found, sessions)
+        kept = "".join(record.line() for record in whole)
+        if kept != text:
+            write_text(path, kept)
+        return whole
+
+
+def read_run(path: str | Path) -> tuple[dict[str, Any], list[Record]]:
+    """Config and whole cells of a run, without changing anything on disk."""
+    path = Path(path)
+    config = _read_config(path)
+    if config is None:
+        raise InputError(f"{shown(path)} is no run folder: it has no config.json")
+    lines = path / "records.jsonl"
+    text = lines.read_text("utf-8", errors="replace") if lines.exists() else ""
+    found = [r for line in text.split("\n") if (r := parse_line(line)) is not None]
+    try:
+        sessions = int(config["protocol"]["sessions"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{shown(path)}/config.json has no protocol.sessions") from error
+    return config, whole_cells(found, sessions)
+
+
+def _read_config(path: Path) -> dict[str, Any] | None:
+    file = path / "config.json"
+    if not file.exists():
+        return None
+    try:
+        config = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{shown(file)} cannot be read ({error}): choose another --out") from error
+    if not isinstance(config, dict) or config.get("schema", SCHEMA) > SCHEMA:
+        raise InputError(f"{shown(file)} was made by a newer version of cala: update cala")
+    return config
+
+
+def _check_same_run(path: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+    now = json.loads(json.dumps(now))
+    differ = [k for k in now if k not in GROWING and before.get(k) != now[k]]
+    if differ:
+        changes = "; ".join(f"{k} was {before.get(k)!r}, is {now[k]!r}" for k in differ)
+        raise InputError(
+            f"{shown(path)} holds another run ({changes}): use another --out or the same options"
+        )
+
+
+def _grown(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """Methods, draws and seeds of both."""
+    return {
+        key: list(dict.fromkeys([*before.get(key, []), *now[key]]))
+        for key in ("methods", "draws", "seeds")
+    }

@@ -1,0 +1,81 @@
+"""CUB-200-2011 in its official layout, with the official train/test split."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cala.data.images import ImageSet
+from cala.data.listing import Listing, below, open_lazily, text_lines
+from cala.data.sets import DATASETS, DataSet
+from cala.errors import InputError
+from cala.files import shown
+
+FOLDER = "CUB_200_2011"
+LISTS = ("images.txt", "image_class_labels.txt", "train_test_split.txt", "classes.txt")
+
+
+class Cub200(DataSet):
+    """The name of an image is its path below images/."""
+
+    name = "cub200"
+    layout = f"the folder {FOLDER}/ with {', '.join(LISTS)} and images/"
+
+    def recognise(self, path: Path) -> bool:
+        return _root(path) is not None
+
+    def open(self, path: Path, on_bad: str = "raise", **options: Any) -> ImageSet:
+        if options:
+            raise InputError(f"cub200 has no option {', '.join(options)}")
+        root = _root(path)
+        if root is None:
+            raise InputError(f"{shown(path)} is not laid out like cub200: {self.layout}")
+        return open_lazily(_listing(root), on_bad)
+
+
+def _root(path: Path) -> Path | None:
+    # One list is enough: opening an incomplete copy says what is missing.
+    for folder in (path, path / FOLDER):
+        if any((folder / name).is_file() for name in LISTS[:3]):
+            return folder
+    return None
+
+
+def _listing(root: Path) -> Listing:
+    lacking = [name for name in LISTS if not (root / name).is_file()]
+    if not (root / "images").is_dir():
+        lacking.append("images/")
+    if lacking:
+        raise InputError(f"{shown(root)} lacks {', '.join(lacking)}: unpack the archive again")
+    images, labels, parts, classes = (_table(root / name) for name in LISTS)
+    numbers = list(classes)
+    listing = Listing("cub200", root, tuple(classes[number] for number in numbers))
+    column = {number: label for label, number in enumerate(numbers)}
+    for key, name in images.items():
+        label, part = labels.get(key), parts.get(key)
+        if label is None or part not in ("0", "1"):
+            source = "image_class_labels.txt" if label is None else "train_test_split.txt"
+            raise InputError(
+                f"{shown(root / source)} says nothing about image {key} ({shown(name)})"
+            )
+        if label not in column:
+            raise InputError(f"{shown(root)}: image {key} has class {label}, not in classes.txt")
+        files = listing.train if part == "1" else listing.test
+        files.add(below(root / "images", name, "images.txt"), name, column[label])
+    return listing
+
+
+def _table(path: Path) -> dict[str, str]:
+    """Lines of `number value` -> value by number, in the order of the file."""
+    table: dict[str, str] = {}
+    for line, text in enumerate(text_lines(path), start=1):
+        number, _, value = text.partition(" ")
+        if not number.isdecimal() or not value.strip():
+            raise InputError(f"{shown(path)}, line {line}: {shown(text)!r} is not 'number value'")
+        if number in table:
+            raise InputError(f"{shown(path)}, line {line}: number {number} comes twice")
+        table[number] = value.strip()
+    return table
+
+
+DATASETS.register("cub200", "CUB-200-2011: 200 kinds of birds, 11,788 images")(Cub200())

@@ -1,0 +1,108 @@
+"""One image file -> one (h, w, 3) uint8 array, or an error that names the file."""
+
+from __future__ import annotations
+
+import stat
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from cala.errors import InputError
+from cala.files import reason, shown
+
+MAX_PIXELS = 100_000_000
+SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
+# A closed list: other decoders of the library start programs or read further files.
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
+for _format in ("Jpeg", "Png", "WebP", "Bmp", "Gif", "Tiff"):
+    # The library loads decoders when the first file is opened, which is not safe in threads.
+    import_module(f"PIL.{_format}ImagePlugin")
+WHITE = (255, 255, 255, 255)
+
+Pixels = NDArray[np.uint8]
+
+
+class ImageError(InputError):
+    """An image file that cannot be used; `why` is the cause alone."""
+
+    def __init__(self, name: object, why: str) -> None:
+        super().__init__(f"{shown(name)}: {why}")
+        self.why = why
+
+
+def decode(
+    path: Path, size: tuple[int, int] | None = None, max_pixels: int = MAX_PIXELS
+) -> tuple[Pixels, tuple[int, int]]:
+    """The first frame of an image file, upright, as RGB; transparency is laid on white.
+
+    size : (h, w) to resize to, aspect not kept, as the field's test transforms do
+    Returns the (h, w, 3) array and the (h, w) of the file.
+    """
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would block for ever
+            raise ImageError(path, "not a regular file")
+        with Image.open(path, formats=FORMATS) as opened:
+            width, height = opened.size
+            if width * height > max_pixels:
+                raise ImageError(
+                    path,
+                    f"{width}×{height} pixels are more than the limit of {max_pixels:,}: "
+                    "make it smaller or leave it out",
+                )
+            image = _rgb(_upright(opened))
+            found = (image.height, image.width)
+            if size is not None and found != size:
+                image = image.resize((size[1], size[0]), Image.Resampling.BILINEAR)
+            return np.array(image), found
+    except ImageError:
+        raise
+    except Exception as error:  # decoders raise whatever broken bytes lead them to
+        raise ImageError(path, _why(path, error)) from error
+
+
+def _why(path: Path, error: Exception) -> str:
+    if isinstance(error, UnidentifiedImageError):
+        empty = path.stat().st_size == 0
+        return "empty file" if empty else "not an image of a known format, or damaged"
+    if isinstance(error, Image.DecompressionBombError):
+        return "more pixels than the image library accepts: make it smaller or leave it out"
+    return reason(error)
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    image.load()
+    with suppress(Exception):  # broken EXIF beside good pixels is no reason to lose the image
+        ImageOps.exif_transpose(image, in_place=True)
+    return image
+
+
+def _rgb(image: Image.Image) -> Image.Image:
+    if image.mode == "RGB" and "transparency" not in image.info:
+        return image
+    if image.mode == "F" or image.mode.startswith("I"):
+        return Image.fromarray(_eight_bits(np.asarray(image))).convert("RGB")
+    if image.has_transparency_data:
+        layer = image.convert("RGBA")
+        ground = Image.new("RGBA", layer.size, WHITE)
+        return Image.alpha_composite(ground, layer).convert("RGB")
+    return image.convert("RGB")
+
+
+def _eight_bits(values: NDArray[np.generic]) -> Pixels:
+    """(h, w) of any number type -> uint8: 16- and 32-bit files are scaled, not clipped."""
+    wide = values.astype(np.float64)
+    wide = np.nan_to_num(wide, nan=0.0, posinf=0.0, neginf=0.0)
+    if values.dtype.itemsize == 2:
+        wide /= 257
+    elif values.dtype.kind == "f":
+        wide *= 255 if wide.max() <= 1 else 1
+    elif wide.max() > 65535:
+        wide /= 2**24
+    elif wide.max() > 255:  # 16-bit greyscale, which older libraries widen to 32
+        wide /= 257
+    scaled: Pixels = np.clip(np.round(wide), 0, 255).astype(np.uint8)
+    return scaled

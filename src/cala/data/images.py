@@ -1,0 +1,181 @@
+"""Image sets in memory: labels and names at once, pixels when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Protocol as Interface
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cala.data.decoding import MAX_PIXELS, Pixels, decode
+from cala.data.parallel import in_order
+from cala.errors import InputError
+
+Rows = NDArray[np.int64]
+
+
+class PixelSource(Interface):
+    """Where pixels come from, by row."""
+
+    def __len__(self) -> int: ...
+
+    def image(self, row: int) -> Pixels:
+        """(h, w, 3)"""
+        ...
+
+    def batches(self, rows: Rows, size: int) -> Iterator[Sequence[Pixels]]:
+        """Images of `rows`, in order, `size` at a time."""
+        ...
+
+    def take(self, rows: Rows) -> PixelSource:
+        """The source of these rows alone."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayPixels:
+    """Decoded images in one (n, h, w, 3) array, usually a memory map; `index` picks its rows."""
+
+    array: Pixels
+    index: Rows
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def image(self, row: int) -> Pixels:
+        return np.array(self.array[self.index[row]])
+
+    def batches(self, rows: Rows, size: int) -> Iterator[Sequence[Pixels]]:
+        for start in range(0, len(rows), size):
+            yield np.asarray(self.array[self.index[rows[start : start + size]]])  # type: ignore[misc]
+
+    def whole(self) -> Pixels:
+        """All rows: a view if they follow each other, as they do in a set that is whole."""
+        start = int(self.index[0]) if len(self.index) else 0
+        stop = start + len(self.index)
+        if np.array_equal(self.index, np.arange(start, stop)):
+            return self.array[start:stop]
+        return np.asarray(self.array[self.index])
+
+    def take(self, rows: Rows) -> ArrayPixels:
+        return ArrayPixels(self.array, self.index[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class FilePixels:
+    """Images in files, decoded in threads when they are asked for."""
+
+    paths: tuple[Path, ...]
+    max_pixels: int = MAX_PIXELS
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def image(self, row: int) -> Pixels:
+        return decode(self.paths[row], max_pixels=self.max_pixels)[0]
+
+    def batches(self, rows: Rows, size: int) -> Iterator[Sequence[Pixels]]:
+        read = partial(decode, max_pixels=self.max_pixels)
+        batch: list[Pixels] = []
+        for pixels, _ in in_order(read, (self.paths[row] for row in rows)):
+            batch.append(pixels)
+            if len(batch) == size:
+                yield batch
+                batch = []
+        if batch:
+            yield batch
+
+    def take(self, rows: Rows) -> FilePixels:
+        return FilePixels(tuple(self.paths[row] for row in rows), self.max_pixels)
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSplit:
+    """The training or the test part of a set.
+
+    labels : (n,) int64; names : n stable ids, such as the path below the root of the set
+    """
+
+    labels: Rows
+    names: tuple[str, ...]
+    pixels: PixelSource
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def image(self, row: int) -> Pixels:
+        """(h, w, 3) uint8 of one row."""
+        return self.pixels.image(int(self._checked([row])[0]))
+
+    def batches(self, size: int, rows: ArrayLike | None = None) -> Iterator[Sequence[Pixels]]:
+        """(h, w, 3) uint8 images in the order of `rows`, `size` at a time.
+
+        Small sets give one (b, h, w, 3) array per batch, others a list of arrays of many sizes.
+        """
+        if size < 1:
+            raise InputError(f"a batch of {size} images is not possible: use 1 or more")
+        chosen = np.arange(len(self)) if rows is None else self._checked(rows)
+        return self.pixels.batches(chosen, size)
+
+    def stacked(self) -> Pixels:
+        """All images as one (n, h, w, 3) array; that of a small set stays on disk until used."""
+        if isinstance(self.pixels, ArrayPixels):
+            return self.pixels.whole()
+        images = [image for batch in self.batches(256) for image in batch]
+        if len({image.shape for image in images}) > 1:
+            raise InputError("the images differ in size: read them in batches and resize them")
+        return np.stack(images) if images else np.zeros((0, 0, 0, 3), dtype=np.uint8)
+
+    def take(self, rows: ArrayLike) -> ImageSplit:
+        """The split of these rows alone, in this order."""
+        chosen = self._checked(rows)
+        names = tuple(self.names[row] for row in chosen)
+        return ImageSplit(self.labels[chosen], names, self.pixels.take(chosen))
+
+    def _checked(self, rows: ArrayLike) -> Rows:
+        chosen = np.asarray(rows)
+        if chosen.dtype == bool:
+            chosen = chosen.nonzero()[0]
+        chosen = chosen.astype(np.int64).reshape(-1)
+        outside = chosen[(chosen < 0) | (chosen >= len(self))]
+        if len(outside):
+            raise InputError(f"row {outside[0]} does not exist: there are {len(self)} images")
+        return chosen
+
+
+@dataclass(frozen=True)
+class BadImage:
+    """An image that was listed but cannot be used."""
+
+    name: str
+    why: str
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSet:
+    """A set of images with its training and test part.
+
+    classes : names in label order, also of classes without an image
+    skipped : images that were left out because they are missing or unreadable
+    notes : what a user may want to know, such as files that were ignored
+    sizes : how many files have which (h, w), where the files were all read
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    train: ImageSplit
+    test: ImageSplit
+    source: Path
+    identify: Callable[[], str]
+    skipped: tuple[BadImage, ...] = ()
+    notes: tuple[str, ...] = ()
+    sizes: tuple[tuple[tuple[int, int], int], ...] = ()
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A SHA-256 of names, labels and the bytes of all images; computed when first read."""
+        return self.identify()

@@ -1,0 +1,128 @@
+"""mini-ImageNet as users of the field have it: flat images with two lists, or class folders."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from cala.data.images import ImageSet
+from cala.data.listing import (
+    Listing,
+    below,
+    class_folders,
+    images_in,
+    open_decoded,
+    read_text,
+)
+from cala.data.protocol import load_protocol
+from cala.data.sets import DATASETS, DataSet
+from cala.errors import InputError
+from cala.files import reason, shown
+
+# The field's test transform is Resize 92 -> CenterCrop 84; more pixels than that are never used.
+SIZE = (92, 92)
+WNID = re.compile(r"n\d{8}")
+COLUMNS = ("filename", "label")
+
+
+class MiniImagenet(DataSet):
+    """Images at 92×92; labels are the sorted wnids."""
+
+    name = "mini_imagenet"
+    layout = "images/ with split/train.csv and split/test.csv, or train/<wnid>/*.jpg and test/"
+
+    def recognise(self, path: Path) -> bool:
+        return _is_flat(path) or _folders(path) is not None
+
+    def open(self, path: Path, on_bad: str = "raise", **options: Any) -> ImageSet:
+        if options:
+            raise InputError(f"mini_imagenet has no option {', '.join(options)}")
+        listing = _from_lists(path) if _is_flat(path) else _from_folders(path)
+        return open_decoded(listing, SIZE, on_bad)
+
+
+def _is_flat(path: Path) -> bool:
+    return (path / "images").is_dir() and (path / "split" / "train.csv").is_file()
+
+
+def _folders(path: Path) -> dict[str, Path] | None:
+    """The folders that hold a folder per wnid, by part."""
+    if not path.is_dir():
+        return None
+    parts = {"train": path / "train" if (path / "train").is_dir() else path}
+    if (path / "train").is_dir() and (path / "test").is_dir():
+        parts["test"] = path / "test"
+    known = set(_official())
+    names = [folder.name for folder in class_folders(parts["train"])]
+    return parts if names and set(names) <= known else None
+
+
+def _official() -> tuple[str, ...]:
+    expected = load_protocol("mini_imagenet").expected
+    return expected.classes if expected else ()
+
+
+def _classes(found: Iterable[str]) -> tuple[str, ...]:
+    """The official list where it covers what was found, so that a part keeps the labels."""
+    names, official = set(found), _official()
+    return official if names <= set(official) else tuple(sorted(names))
+
+
+def _from_lists(root: Path) -> Listing:
+    rows = {part: _rows(root / "split" / f"{part}.csv") for part in ("train", "test")}
+    listing = Listing("mini_imagenet", root, _classes(w for p in rows.values() for _, w in p))
+    column = {wnid: label for label, wnid in enumerate(listing.classes)}
+    for part, files in (("train", listing.train), ("test", listing.test)):
+        for name, wnid in rows[part]:
+            path = below(root / "images", name, f"split/{part}.csv")
+            nested = path.parent / wnid / path.name
+            files.add(nested if not path.exists() and nested.exists() else path, name, column[wnid])
+    return listing
+
+
+def _rows(path: Path) -> list[tuple[str, str]]:
+    if not path.is_file():
+        raise InputError(f"{shown(path)} is not there: it lists the images of this part")
+    try:
+        table = csv.DictReader(io.StringIO(read_text(path), newline=""))
+        found, columns = list(table), table.fieldnames or ()
+    except csv.Error as error:
+        raise InputError(f"{shown(path)} is no table ({reason(error)}): get it again") from error
+    lacking = [name for name in COLUMNS if name not in columns]
+    if lacking:
+        raise InputError(
+            f"{shown(path)} has no column {', '.join(lacking)}: its first line must be "
+            f"{','.join(COLUMNS)}"
+        )
+    rows = []
+    for line, row in enumerate(found, start=2):
+        name, wnid = row["filename"], row["label"]
+        if not name or not wnid or not WNID.fullmatch(wnid):
+            raise InputError(f"{shown(path)}, line {line}: label {wnid!r} of {name!r} is no wnid")
+        rows.append((name, wnid))
+    return rows
+
+
+def _from_folders(root: Path) -> Listing:
+    parts = _folders(root)
+    if parts is None:
+        raise InputError(f"{shown(root)} is not laid out like mini_imagenet: {MiniImagenet.layout}")
+    notes: list[str] = []
+    found = {part: class_folders(folder) for part, folder in parts.items()}
+    listing = Listing("mini_imagenet", root, _classes(f.name for p in found.values() for f in p))
+    column = {wnid: label for label, wnid in enumerate(listing.classes)}
+    for part, files in (("train", listing.train), ("test", listing.test)):
+        for folder in found.get(part, []):
+            for image in images_in(folder, notes):
+                files.add(image, image.relative_to(root).as_posix(), column[folder.name])
+    if "test" not in parts:
+        notes.append("there is no test/ folder: the test part is empty")
+    listing.notes.extend(notes)
+    return listing
+
+
+DATASETS.register("mini_imagenet", "mini-ImageNet: 100 classes, 60,000 images")(MiniImagenet())

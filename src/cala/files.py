@@ -1,0 +1,102 @@
+"""Files on disk: atomic writes, checksums, the cache folder, and names fit for a terminal."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import platformdirs
+
+from cala.errors import InputError
+
+CHUNK = 1 << 20
+
+
+def cache_folder(*parts: str) -> Path:
+    """A folder below `$CALA_CACHE`, or below the user's cache folder; made if it is not there."""
+    given = os.environ.get("CALA_CACHE")
+    folder = (Path(given) if given else Path(platformdirs.user_cache_dir("cala"))).joinpath(*parts)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"the cache folder {shown(folder)} cannot be made ({reason(error)}): "
+            "set CALA_CACHE to a folder that can be written"
+        ) from error
+    return folder
+
+
+@contextmanager
+def atomic(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path` that takes its place when the block ends without an error."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        with temporary.open("rb") as written:
+            os.fsync(written.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a small file in one step: readers see the old text or the new one, never a part."""
+    with atomic(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def chunks(path: Path) -> Iterator[bytes]:
+    """The bytes of a file, a mebibyte at a time."""
+    with path.open("rb") as file:
+        while piece := file.read(CHUNK):
+            yield piece
+
+
+def sha256(path: Path) -> str:
+    """Hex SHA-256 of a file."""
+    return sha256_of(chunks(path))
+
+
+def sha256_of(pieces: Iterable[bytes]) -> str:
+    """Hex SHA-256 of bytes that come in pieces."""
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def crc32(path: Path) -> int:
+    """CRC-32 of a file: notices damage, does not resist intent."""
+    value = 0
+    for piece in chunks(path):
+        value = zlib.crc32(piece, value)
+    return value
+
+
+def stamp(path: Path) -> list[int]:
+    """Size and times of a file: as long as they stay, its content is taken to be the same."""
+    status = path.stat()
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+
+
+def shown(name: object) -> str:
+    r"""A name or path as one printable line: control characters and odd bytes are escaped.
+
+    >>> shown("two\nlines 🐦")
+    'two\\nlines 🐦'
+    """
+    text = str(name)
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def reason(error: BaseException) -> str:
+    """The cause of an error in a few words, without the path that messages name anyway."""
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return shown(text)

@@ -1,0 +1,253 @@
+"""`cala run`, `compare`, `ablate` and the lists, as a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+
+from problems import blobs
+
+CALA = [sys.executable, "-c", "from cala.cli import main; main()"]
+QUICK = ["--base", "8", "--way", "2", "--shot", "3", "--sessions", "2"]
+
+
+def cala(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*CALA, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "80"},
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def embeddings(tmp_path_factory) -> Path:
+    x, y = blobs(12, 30, 12)
+    train = np.arange(len(y)) % 2 == 0
+    path = tmp_path_factory.mktemp("data") / "small.npz"
+    np.savez(
+        path, x_train=x[train], y_train=y[train], x_test=x[~train], y_test=y[~train],
+        holdout=np.ones(train.sum(), bool),
+    )  # fmt: skip
+    return path
+
+
+def small_run(embeddings: Path, out: Path, *more: object) -> list[object]:
+    return [
+        "run", "small", "--embeddings", embeddings, *QUICK, "--draws", "random:3",
+        "--methods", "nearest-mean,la", "--out", out, *more,
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def finished_run(embeddings, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "a"
+    done = cala(*small_run(embeddings, out))
+    assert done.returncode == 0, done.stderr
+    assert max(len(line.rstrip()) for line in done.stdout.splitlines()) <= 80 + len(str(out))
+    for word in ("nearest-mean", "la", "AUSUC", "Mean of 3 random draws", str(out.name)):
+        assert word in done.stdout
+    return out
+
+
+def test_a_run_folder_holds_what_it_promises(finished_run):
+    config = json.loads((finished_run / "config.json").read_text())
+    assert config["protocol"] == {"name": "small", "base": 8, "way": 2, "shot": 3, "sessions": 2}
+    assert set(config["versions"]) == {"cala", "torch", "numpy", "scikit-learn"}
+    assert len(config["embeddings"]["fingerprint"]) == 64
+    lines = (finished_run / "records.jsonl").read_text().splitlines()
+    assert len(lines) == 2 * 3 * 3
+    assert {"method", "draw", "seed", "session", "metrics", "schema"} <= set(json.loads(lines[0]))
+    summary = json.loads((finished_run / "summary.json").read_text())
+    assert summary["random"]["la"]["summary"]["last"]["n"] == 3
+    for name, start in (("table.md", "Mean of 3"), ("table.csv", "method,draw,last")):
+        assert (finished_run / name).read_text().startswith(start)
+    assert "\\toprule" in (finished_run / "table.tex").read_text()
+    with safe_open(finished_run / "artifacts" / "la.safetensors", "np") as file:
+        assert json.loads(file.metadata()["meta"])["method"] == "la"
+        confusion = file.get_tensor("confusion")
+        assert confusion.shape == (12, 12)
+        assert confusion.sum() == 12 * 15
+        np.testing.assert_allclose(file.get_tensor("softmax_after").sum(), 1, rtol=1e-5)
+        assert file.get_tensor("similarity").shape == (4, 8)
+        assert (file.get_tensor("beta")[:8] == 0).all()
+
+
+def test_the_same_command_recomputes_nothing(finished_run, embeddings):
+    before = {p: p.stat().st_mtime_ns for p in finished_run.rglob("*.jsonl")}
+    artifact = finished_run / "artifacts" / "la.safetensors"
+    made = artifact.stat().st_mtime_ns
+    summary = (finished_run / "summary.json").read_text()
+    done = cala(*small_run(embeddings, finished_run))
+    assert done.returncode == 0, done.stderr
+    assert {p: p.stat().st_mtime_ns for p in finished_run.rglob("*.jsonl")} == before
+    assert artifact.stat().st_mtime_ns == made
+    assert (finished_run / "summary.json").read_text() == summary
+
+
+@pytest.mark.parametrize("damage", ["half a line", "unfinished cell", "garbage"])
+def test_damaged_records_are_mended(finished_run, embeddings, tmp_path, damage):
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / "config.json").write_text((finished_run / "config.json").read_text())
+    whole = (finished_run / "records.jsonl").read_text()
+    lines = whole.splitlines(keepends=True)
+    damaged = {
+        "half a line": "".join(lines[:-1]) + lines[-1][:40],
+        "unfinished cell": "".join(lines[:-2]),
+        "garbage": "".join(lines[:9]) + "\x00\x00{}\n[1]\nnull\n" + "".join(lines[9:15]),
+    }[damage]
+    (out / "records.jsonl").write_text(damaged)
+    done = cala(*small_run(embeddings, out))
+    assert done.returncode == 0, done.stderr
+    assert sorted((out / "records.jsonl").read_text().splitlines()) == sorted(whole.splitlines())
+    assert (out / "summary.json").read_text() == (finished_run / "summary.json").read_text()
+
+
+def test_kill_9_in_the_middle_then_the_same_summary(finished_run, embeddings, tmp_path):
+    out = tmp_path / "run"
+    for wanted in (1, 7, 13):
+        process = subprocess.Popen(
+            [*CALA, *map(str, small_run(embeddings, out))],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        records = out / "records.jsonl"
+        deadline = time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < deadline:
+            if records.exists() and records.read_bytes().count(b"\n") >= wanted:
+                break
+            time.sleep(0.002)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    done = cala(*small_run(embeddings, out))
+    assert done.returncode == 0, done.stderr
+    assert (out / "summary.json").read_text() == (finished_run / "summary.json").read_text()
+    assert not list(out.glob(".*.tmp")) or len(list(out.glob(".*.tmp"))) < 4
+
+
+def test_more_methods_and_draws_continue_a_run(finished_run, embeddings, tmp_path):
+    out = tmp_path / "run"
+    first = small_run(embeddings, out)
+    first[first.index("random:3")] = "random:1"
+    assert cala(*first).returncode == 0
+    assert cala(*small_run(embeddings, out)).returncode == 0
+    made = sorted((out / "records.jsonl").read_text().splitlines())
+    assert made == sorted((finished_run / "records.jsonl").read_text().splitlines())
+
+
+def test_another_run_in_the_same_folder_is_refused(finished_run, embeddings):
+    done = cala(*small_run(embeddings, finished_run, "--metric", "whitened"))
+    assert done.returncode == 2
+    assert "holds another run (metric was None, is 'whitened')" in done.stderr
+
+
+def test_two_processes_in_one_folder(finished_run, embeddings):
+    from filelock import FileLock
+
+    with FileLock(finished_run / ".lock"):
+        done = cala(*small_run(embeddings, finished_run))
+    assert done.returncode == 2
+    assert "another process is running in" in done.stderr
+
+
+def test_json_is_the_summary(finished_run, embeddings):
+    done = cala(*small_run(embeddings, finished_run, "--json"))
+    assert json.loads(done.stdout) == json.loads((finished_run / "summary.json").read_text())
+
+
+def test_compare(finished_run, tmp_path):
+    done = cala("compare", finished_run, "--json")
+    assert set(json.loads(done.stdout)["random"]) == {"nearest-mean", "la"}
+    side = cala("compare", finished_run, finished_run)
+    assert side.returncode == 0, side.stderr
+    assert "a: la" in side.stdout
+    bad = cala("compare", tmp_path)
+    assert bad.returncode == 2
+    assert "is no run folder" in bad.stderr
+
+
+def test_ablate_gamma(embeddings, tmp_path):
+    done = cala(
+        "ablate", "gamma", "small", "--values", "0,10", "--embeddings", embeddings,
+        "--draws", "random:2", "--out", tmp_path / "g", "--json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)["random"]
+    plain = cala(
+        "run", "small", "--methods", "nearest-mean", "--embeddings", embeddings,
+        "--draws", "random:2", "--out", tmp_path / "p", "--json",
+    )  # fmt: skip
+    reference = json.loads(plain.stdout)["random"]["nearest-mean"]["summary"]
+    assert found["gamma=0"]["summary"]["last"] == reference["last"]
+    assert set(found) == {"gamma=0", "gamma=10"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "cifar100"], "no embeddings of cifar100: give --embeddings FILE"),
+        (["run", "x", "--embeddings", "no.npz"], "no embeddings file at no.npz"),
+        (["run", "x", "--embeddings", "E", "--methods", "calla"], "did you mean 'cala'"),
+        (["run", "x", "--embeddings", "E", "--draws", "some"], "draws 'some': give canonical"),
+        (["run", "x", "--embeddings", "E", "--draws", "random:0"], "draws 'random:0'"),
+        (["run", "x", "--embeddings", "E", "--draws", "canonical"], "no published shot list"),
+        (["run", "x", "--embeddings", "E", "--split", "train"], "unknown split 'train'"),
+        (["run", "x", "--embeddings", "E", "--metric", "l2"], "unknown metric 'l2'"),
+        (["run", "x", "--embeddings", "E", "--base", "50"], "base is 50 of 12 classes"),
+        (["run", "x", "--embeddings", "E", "--methods", ","], "names nothing"),
+        (["ablate", "size", "--values", "1", "--embeddings", "E"], "unknown ablation 'size'"),
+        (["ablate", "gamma", "x", "--values", "big", "--embeddings", "E"], "not a number"),
+        (["ablate", "mu", "x", "--values", "1", "--retrain", "--embeddings", "E"], "is for gamma"),
+    ],
+)
+def test_bad_calls_are_one_line(arguments, message, embeddings, tmp_path):
+    named = [str(embeddings) if a == "E" else a for a in arguments]
+    done = cala(*named, cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_help_never_imports_torch():
+    code = (
+        "import sys; from cala.cli import app\n"
+        "try: app(['--help'])\n"
+        "except SystemExit: pass\n"
+        "print('torch' in sys.modules, 'numpy' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False False"
+
+
+@pytest.mark.parametrize("command", ["run", "compare", "ablate", "methods", "datasets", "data"])
+def test_help_teaches(command):
+    done = cala(command, "--help")
+    assert done.returncode == 0
+    if command in ("run", "compare", "ablate"):
+        assert "Example:" in done.stdout
+
+
+def test_lists():
+    from cala.heads import method_names
+
+    done = cala("methods")
+    for name in method_names():
+        assert name in done.stdout
+    assert set(json.loads(cala("methods", "--json").stdout)) == set(method_names())
+    assert "cifar100" in cala("datasets").stdout
+    assert cala("--version").stdout.startswith("cala 0.")

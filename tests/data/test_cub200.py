@@ -1,0 +1,102 @@
+"""CUB-200-2011: the official lists, and lists that do not fit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cala.data.check import check
+from cala.data.check_lines import check_lines
+from cala.data.protocol import load_protocol
+from cala.data.sets import open_images
+from cala.data.shots import canonical_rows
+from cala.errors import InputError
+from data.tiny_sets import cub200
+
+
+def test_the_official_split_and_sizes(tmp_path):
+    cub200(tmp_path)
+    for place in (tmp_path, tmp_path / "CUB_200_2011"):
+        images = open_images(place)
+        assert images.name == "cub200"
+        assert images.classes == ("001.Bird_0", "002.Bird_1", "003.Bird_2")
+        assert images.train.names[0] == "001.Bird_0/Bird_train_0.jpg"
+        assert images.test.labels.tolist() == [0, 0, 1, 1, 2, 2]
+        assert isinstance(next(images.train.batches(3)), list)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("images.txt", "1 a.jpg\n1 b.jpg\n", "line 2: number 1 comes twice"),
+        ("images.txt", "one a.jpg\n", "line 1: 'one a.jpg' is not 'number value'"),
+        ("images.txt", "1 ../../etc/passwd\n", "not a path below its folder"),
+        ("image_class_labels.txt", "1 1\n", "image_class_labels.txt says nothing about image 2"),
+        ("train_test_split.txt", "1 1\n2 7\n", "train_test_split.txt says nothing about image 2"),
+        ("image_class_labels.txt", "\n".join(f"{i} 9" for i in range(1, 19)), "class 9, not in"),
+        ("images.txt", "", "holds no image of cub200"),
+    ],
+)
+def test_lists_that_do_not_fit(tmp_path, name, text, message):
+    (cub200(tmp_path) / "CUB_200_2011" / name).write_text(text)
+    with pytest.raises(InputError, match=message):
+        open_images(tmp_path)
+    assert not check(tmp_path).ok
+
+
+def test_a_missing_list_is_named(tmp_path):
+    (cub200(tmp_path) / "CUB_200_2011" / "classes.txt").unlink()
+    with pytest.raises(InputError, match=r"lacks classes\.txt: unpack the archive again"):
+        open_images(tmp_path)
+    (tmp_path / "CUB_200_2011" / "images").rename(tmp_path / "images")
+    with pytest.raises(InputError, match=r"lacks classes\.txt, images/: unpack"):
+        open_images(tmp_path)
+
+
+def test_the_archive_must_be_unpacked(tmp_path):
+    (tmp_path / "CUB_200_2011.tgz").write_bytes(b"packed")
+    with pytest.raises(InputError, match="It is a file: an archive must be unpacked first"):
+        open_images(tmp_path / "CUB_200_2011.tgz")
+
+
+def test_missing_and_broken_images(tmp_path):
+    images = cub200(tmp_path) / "CUB_200_2011" / "images"
+    (images / "001.Bird_0" / "Bird_train_1.jpg").unlink()
+    with pytest.raises(InputError, match=r"Bird_train_1\.jpg \(no such file\)"):
+        open_images(tmp_path)
+    broken = images / "003.Bird_2" / "Bird_test_0.jpg"
+    broken.write_bytes(broken.read_bytes()[:200])
+    report = check(tmp_path)
+    assert [bad.name for bad in report.unreadable] == [
+        "001.Bird_0/Bird_train_1.jpg",
+        "003.Bird_2/Bird_test_0.jpg",
+    ]
+    assert (report.train, report.test) == (11, 5)
+    opened = open_images(tmp_path, on_bad="skip")
+    assert np.bincount(opened.test.labels).tolist() == [2, 2, 1]
+    assert sum(len(batch) for batch in opened.test.batches(2)) == 5
+
+
+def test_the_sample_lacks_exactly_what_it_lacks(cub200_sample):
+    report = check(cub200_sample)
+    assert (report.dataset, report.classes, report.train, report.test) == (
+        "cub200",
+        200,
+        1_000,
+        400,
+    )
+    assert report.ok
+    assert not report.complete
+    p = report.protocol
+    found = {(part.kind, part.split): (part.found, part.expected) for part in p.parts}
+    assert found == {
+        ("base", "train"): (500, 3_000),
+        ("novel", "train"): (500, 2_994),
+        ("base", "test"): (200, 2_864),
+        ("novel", "test"): (200, 2_930),
+    }
+    assert p.missing_shots == ()
+    assert p.parts[0].short["100.Brown_Pelican"] == 25
+    assert any("2,500 in 100 classes" in line for line in check_lines(report))
+    draw = canonical_rows(load_protocol("cub200"), open_images(cub200_sample))
+    assert [len(rows) for rows in draw.rows] == [50] * 10

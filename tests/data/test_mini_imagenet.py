@@ -1,0 +1,141 @@
+"""mini-ImageNet: lists with flat images, and class folders."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cala.data.check import check
+from cala.data.check_lines import check_lines
+from cala.data.protocol import load_protocol
+from cala.data.sets import open_images, recognise
+from cala.data.shots import canonical_rows
+from cala.errors import InputError
+from data.tiny_sets import WNIDS, mini_folders, mini_imagenet, save
+
+
+def test_images_are_kept_at_the_size_of_the_test_transform(tmp_path):
+    images = open_images(mini_imagenet(tmp_path))
+    (batch,) = images.train.batches(100)
+    assert batch.shape == (12, 92, 92, 3)
+    assert images.sizes == (((20, 24), 18),)
+    with Image.open(tmp_path / "images" / images.train.names[3]) as image:
+        expected = image.resize((92, 92), Image.Resampling.BILINEAR)
+    assert np.array_equal(images.train.image(3), np.asarray(expected))
+
+
+def test_labels_are_those_of_the_whole_set(tmp_path):
+    images = open_images(mini_imagenet(tmp_path))
+    assert images.classes == load_protocol("mini_imagenet").expected.classes
+    assert list(images.classes) == sorted(images.classes)
+    others = tmp_path / "others"
+    for wnid in ("n00000002", "n00000001"):
+        save(others / "images" / f"{wnid}.jpg", int(wnid[-1]))
+    (others / "split").mkdir()
+    for part in ("train", "test"):
+        lines = "filename,label\nn00000002.jpg,n00000002\nn00000001.jpg,n00000001\n"
+        (others / "split" / f"{part}.csv").write_text(lines)
+    images = open_images(others)
+    assert images.classes == ("n00000001", "n00000002")
+    assert images.train.labels.tolist() == [1, 0]
+    assert check(others).protocol.unknown == ("n00000001", "n00000002")
+
+
+def test_class_folders(tmp_path):
+    images = open_images(mini_folders(tmp_path / "both"))
+    assert images.name == "mini_imagenet"
+    assert (len(images.train), len(images.test)) == (12, 6)
+    assert images.train.names[0] == f"train/{WNIDS[0]}/0.jpg"
+    alone = open_images(mini_folders(tmp_path / "train only", ("train",)))
+    assert (len(alone.train), len(alone.test)) == (12, 0)
+    assert "there is no test/ folder" in alone.notes[-1]
+    assert recognise(tmp_path / "both" / "train") == "mini_imagenet"
+
+
+def test_images_in_class_folders_below_images(tmp_path):
+    mini_imagenet(tmp_path)
+    for path in list((tmp_path / "images").iterdir()):
+        place = path.parent / path.name[:9]
+        place.mkdir(exist_ok=True)
+        path.rename(place / path.name)
+    assert len(open_images(tmp_path).train) == 12
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("", "has no column filename, label"),
+        ("filename,wnid\na.jpg,n01532829\n", "has no column label: its first line must be"),
+        ("filename,label\na.jpg,\n", "line 2: label '' of 'a.jpg' is no wnid"),
+        ("filename,label\na.jpg\n", "line 2: label None"),
+        ("filename,label\na.jpg,house\n", "label 'house' of 'a.jpg' is no wnid"),
+        ("filename,label\n../../secret.jpg,n01532829\n", "not a path below its folder"),
+        ("filename,label\n/etc/passwd,n01532829\n", "not a path below its folder"),
+        ("filename,label\n" + "a" * 200_000 + ",n01532829\n", "is no table"),
+    ],
+)
+def test_lists_that_cannot_be_used(tmp_path, lines, message):
+    (mini_imagenet(tmp_path) / "split" / "train.csv").write_text(lines)
+    with pytest.raises(InputError, match=message):
+        open_images(tmp_path)
+    assert message.split("'")[0] in check(tmp_path).error
+
+
+def test_a_list_in_another_encoding_or_missing(tmp_path):
+    mini_imagenet(tmp_path)
+    (tmp_path / "split" / "test.csv").write_bytes(b"\xff\xfef\0i\0")
+    with pytest.raises(InputError, match=r"test\.csv is not a text file in UTF-8"):
+        open_images(tmp_path)
+    (tmp_path / "split" / "test.csv").unlink()
+    with pytest.raises(InputError, match=r"test\.csv is not there"):
+        open_images(tmp_path)
+
+
+def test_a_listed_image_that_is_not_there(tmp_path):
+    name = f"{WNIDS[1]}00000002.jpg"
+    (mini_imagenet(tmp_path) / "images" / name).unlink()
+    with pytest.raises(InputError, match=f"1 images cannot be used: {name} .*on_bad='skip'"):
+        open_images(tmp_path)
+    images = open_images(tmp_path, on_bad="skip")
+    assert np.bincount(images.train.labels).tolist() == [4, 3, 4]
+    assert name not in images.train.names
+    assert [bad.name for bad in images.skipped] == [name]
+    report = check(tmp_path)
+    assert not report.ok
+    assert any(name in line for line in check_lines(report))
+
+
+def test_names_with_commas_quotes_and_emoji(tmp_path):
+    mini_imagenet(tmp_path)
+    odd = 'a "b", 🐦\n.jpg'
+    save(tmp_path / "images" / odd, 77)
+    with (tmp_path / "split" / "train.csv").open("a", encoding="utf-8", newline="") as file:
+        quoted = odd.replace('"', '""')
+        file.write(f'"{quoted}",{WNIDS[2]}\n')
+    images = open_images(tmp_path)
+    assert images.train.names[-1] == odd
+    assert images.train.labels[-1] == 2
+
+
+def test_the_sample_lacks_exactly_what_it_lacks(mini_sample):
+    report = check(mini_sample)
+    assert (report.dataset, report.classes, report.train, report.test) == (
+        "mini_imagenet",
+        100,
+        1_400,
+        600,
+    )
+    assert report.ok
+    assert not report.complete
+    found = {(p.kind, p.split): (p.found, p.expected) for p in report.protocol.parts}
+    assert found == {
+        ("base", "train"): (720, 30_000),
+        ("novel", "train"): (680, 20_000),
+        ("base", "test"): (360, 6_000),
+        ("novel", "test"): (240, 4_000),
+    }
+    assert (report.protocol.missing, report.protocol.missing_shots) == ((), ())
+    images = open_images(mini_sample)
+    draw = canonical_rows(load_protocol("mini_imagenet"), images)
+    assert images.train.names[draw.rows[0][0]] == "n0354414300000811.jpg"
