@@ -17,6 +17,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 from cala.benchmark.config import RunConfig
 from cala.benchmark.draws import parse_draws
 from cala.benchmark.results import Results
@@ -53,6 +55,7 @@ def main() -> None:
 
 def run(path: Path, draws: int, split: str, seed: int, out: Path | None) -> None:
     started = time.perf_counter()
+    torch.set_num_threads(1)  # the tensors are small: threads cost more than they bring
     screen = console()
     protocol = load_protocol("cifar100")
     data = load_embeddings(path)

@@ -38,6 +38,7 @@ def main() -> None:
     if args.draws < 1:
         parser.error(f"--draws is {args.draws}: give at least 1")
     started = time.perf_counter()
+    torch.set_num_threads(1)  # the tensors are small: threads cost more than they bring
     screen = console()
     data = load(args.seed)
     names = parse_draws(f"random:{args.draws}")

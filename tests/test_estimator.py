@@ -20,10 +20,11 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import cala
 from cala import CalaClassifier
 from cala.errors import BaseQueryWarning, FallbackWarning
-from cala.heads import make_head
+from cala.heads import ADAPTERS, HEADS, make_head, method_names
 
 X, Y = load_digits(return_X_y=True)
 BASE = Y < 6
+ALL_METHODS = [*method_names(), *(f"{host}+{adapter}" for host in HEADS for adapter in ADAPTERS)]
 NAMES = np.array(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])
 
 
@@ -321,13 +322,24 @@ def test_a_bad_partial_fit_is_named_and_leaves_the_classifier_as_it_was(model, c
         ({"scale": 0}, "scale is 0"),
         ({"objective": "hm"}, "unknown objective 'hm'"),
         ({"max_base_loss": -1}, "max_base_loss is -1"),
-        ({"shots": 0}, "shots are \\(0,\\)"),
-        ({"expected_novel": 0}, "novel is 0"),
+        ({"shots": 0}, "shots is 0: give a whole number"),
+        ({"shots": "5"}, "shots is '5'"),
+        ({"shots": [1, 2.5]}, "shots is 2.5"),
+        ({"expected_novel": 0}, "expected_novel is 0"),
+        ({"expected_novel": 1.5}, "expected_novel is 1.5"),
+        ({"device": "gpu"}, "device is 'gpu'"),
+        ({"scale": "16"}, "scale is '16'"),
     ],
 )
 def test_unknown_options_are_named(options, message):
     with pytest.raises(ValueError, match=message):
         CalaClassifier(**options).fit(X[BASE], Y[BASE], holdout="all")
+
+
+@pytest.mark.parametrize("method", ALL_METHODS)
+def test_every_method_works_here(method):
+    model = CalaClassifier(method).fit(X[BASE][::4], Y[BASE][::4], holdout="all")
+    assert model.partial_fit(*shots(7)).predict(X[Y == 7]).shape == (int((Y == 7).sum()),)
 
 
 def test_partial_fit_without_fit_says_what_to_do():

@@ -52,7 +52,8 @@ class CalaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     objective : {"accuracy", "harmonic"}, default="accuracy"
         Operating point: see `set_operating_point`.
     max_base_loss : float, default=None
-        Operating point: accuracy that base classes may lose, such as 0.01.
+        Operating point: accuracy that base classes may lose, such as 0.01, against what they
+        have before any class is added.
     expected_novel : int, default=None
         How many classes will be added in all; None prepares for 2/3 of the base classes.
     shots : int or tuple of int, default=None
@@ -155,6 +156,7 @@ class CalaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"fit got 1 class ({classes[0]!r}): give at least two base classes, then add more "
                 "with partial_fit"
             )
+        _checked_device(self.device)
         head = self._make_head()
         check_choice("objective", self.objective, OBJECTIVES)
         head.fit_base(
@@ -214,8 +216,10 @@ class CalaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         objective : "accuracy" (where the adapter was trained to be) or "harmonic" (largest
             harmonic mean of base and novel accuracy on fake classes)
-        max_base_loss : as far towards the new classes as this loss of base accuracy allows
-        delta : the shift itself
+        max_base_loss : as far towards the new classes as this loss of base accuracy allows,
+            against what it is without any new class (so 0.01 is stricter than it sounds); goes
+            before `objective`
+        delta : the shift itself; goes before both
         """
         check_is_fitted(self)
         if not isinstance(self._head, AdaptedHead):
@@ -286,9 +290,13 @@ class CalaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "scale": self.scale,
         }
         options.update(PAPER if self.preset == "paper" else {})
-        adapter: dict[str, Any] = {"novel": self.expected_novel}
+        if options["scale"] == "auto":  # every head's own default; not every head has a scale
+            del options["scale"]
+        adapter: dict[str, Any] = {"novel": _whole("expected_novel", self.expected_novel)}
         if self.shots is not None:
-            adapter["shots"] = (self.shots,) if isinstance(self.shots, int) else tuple(self.shots)
+            several = isinstance(self.shots, tuple | list)
+            given = tuple(self.shots) if several else (self.shots,)  # type: ignore[arg-type]
+            adapter["shots"] = tuple(_whole("shots", k) for k in given)
         return make_head(options.pop("method"), seed=self._seed(), adapter=adapter, **options)
 
     def _seed(self) -> int:
@@ -342,6 +350,26 @@ def _labels(y: NDArray[Any]) -> NDArray[Any]:
     """Checked labels as a typed array."""
     check_classification_targets(y)
     return y.astype(str) if y.dtype.kind == "O" and isinstance(y[0], str) else y
+
+
+def _whole(name: str, value: Any) -> int | None:
+    """A whole number from 1 on, or None."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise InputError(f"{name} is {value!r}: give a whole number, at least 1")
+    return int(value)
+
+
+def _checked_device(name: str) -> str:
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(
+            f'device is {name!r} ({reason}): use "cpu", or one that is there'
+        ) from None
+    return name
 
 
 def _holdout_mask(holdout: ArrayLike | str | None, n: int) -> torch.Tensor | None:

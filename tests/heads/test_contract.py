@@ -234,6 +234,18 @@ def test_forgetting_what_is_not_there_changes_nothing(head):
     assert_same(head, before)
 
 
+@pytest.mark.parametrize("name", list(HEADS))
+def test_members_are_left_out_of_their_own_class(name):
+    """Adapters learn from base queries: a row that helped make a class must not profit from it."""
+    head = make_head(name, metric="cosine").fit_base(X[BASE], Y[BASE], holdout=EVERY_ROW)
+    unit, own = head.embed(X[BASE]), Y[BASE]
+    plain, left = head.unit_logits(unit), head.unit_logits(unit, own)
+    rows = torch.arange(len(own))
+    assert (left[rows, own] < plain[rows, own]).double().mean() > 0.95
+    none = head.unit_logits(unit, torch.full_like(own, -1))
+    torch.testing.assert_close(none, plain)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_too_early_calls_say_what_to_do(method):
     head = make_head(method)
@@ -252,6 +264,7 @@ def test_too_early_calls_say_what_to_do(method):
         ({"name": "nearest-mean+teen"}, "unknown method 'nearest-mean\\+teen'"),
         ({"name": "cala", "metric": "euclid"}, "unknown metric 'euclid'"),
         ({"name": "cala", "scale": -1}, "scale is -1"),
+        ({"name": "cala", "size": 3}, "nearest-mean has no option 'size': it takes metric"),
         ({"name": "cala", "adapter": {"loss": "best"}}, "unknown loss 'best'"),
         ({"name": "cala", "adapter": {"inputs": "sort"}}, "did you mean 'sorted'"),
         ({"name": "cala", "adapter": {"shots": ()}}, "shots are \\(\\)"),

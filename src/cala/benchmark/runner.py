@@ -31,8 +31,8 @@ def fit_method(
         recipe["shots"] = (protocol.shot,)  # cala-plus learns what the number of shots means
     recipe.update(options.pop("adapter", {}))
     metric = options.get("metric") or default_metric(name)
-    own = data.scale if metric == "cosine" and data.scale is not None else "auto"
-    options.setdefault("scale", own)
+    if metric == "cosine" and data.scale is not None:
+        options.setdefault("scale", data.scale)
     head = make_head(name, seed=seed, adapter=recipe, **options)
     rows = (data.y_train < protocol.base) & data.learnable()
     holdout = None if data.holdout is None else data.holdout[rows]

@@ -229,10 +229,12 @@ def _execute(
     quiet: bool,
     title: str = "",
 ) -> Results:
+    import torch
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from cala.benchmark.execute import execute
 
+    torch.set_num_threads(1)  # the tensors are small: threads cost more than they bring
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeElapsedColumn(), transient=True, disable=quiet) as bar:
         task = bar.add_task(title or "starting", total=None)

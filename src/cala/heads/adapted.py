@@ -65,7 +65,8 @@ class AdaptedHead(Head):
             warnings.warn(
                 "no hold-out: base queries are scored by leave-one-out, but if the encoder was "
                 "trained on these rows base looks safer than it is and β comes out too large; "
-                "pass the rows that it was not trained on as `holdout`",
+                'pass the rows that it was not trained on as `holdout` (holdout="all" in '
+                "CalaClassifier if it saw none of them)",
                 BaseQueryWarning,
                 stacklevel=2,
             )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import replace
 from typing import Any
 
-from cala.errors import UnknownNameError
+from cala.errors import InputError, UnknownNameError
 from cala.heads.adapted import AdaptedHead
 from cala.heads.base import Head, State
 from cala.heads.registry import ADAPTERS, HEADS
@@ -57,6 +58,10 @@ def make_head(
     'nearest-mean'
     """
     host_name, adapter_name = split_name(name)
+    known = inspect.signature(HEADS[host_name]).parameters
+    for option in host_options:
+        if option not in known:
+            raise InputError(f"{host_name} has no option {option!r}: it takes {', '.join(known)}")
     host = HEADS[host_name](metric=metric or default_metric(name), **host_options)
     if adapter_name is None:
         return host
