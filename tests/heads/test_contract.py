@@ -95,6 +95,13 @@ def test_fork_leaves_its_parent_untouched(head):
     assert_same(head, before)
 
 
+@pytest.mark.parametrize("size", [1e-30, 1e30])
+def test_only_directions_count(head, size):
+    x, y = shots(7)
+    expected = head.fork().add(x, y).logits(X)
+    torch.testing.assert_close(head.add(x * size, y).logits(X * size), expected)
+
+
 def test_the_order_of_shots_does_not_matter(head):
     x, y = shots(7, k=8)
     backwards = head.fork().add(x.flip(0), y)

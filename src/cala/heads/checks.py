@@ -8,6 +8,8 @@ from torch import Tensor
 from cala.core.mixing import FakePool
 from cala.errors import InputError
 
+SQUARABLE = 1e15  # squares of larger numbers overflow float32, those of its inverse vanish
+
 
 def check_features(
     features: Tensor, dim: int | None = None, dtype: torch.dtype | None = None
@@ -29,12 +31,15 @@ def check_features(
     bad = ~features.isfinite().all(1)
     if bool(bad.any()):
         raise InputError(f"embeddings contain NaN or infinity in {rows_of(bad)}: remove those rows")
-    zero = features.abs().amax(1) == 0
+    peak = features.abs().amax(1, keepdim=True)
+    zero = peak[:, 0] == 0
     if bool(zero.any()):
         raise InputError(
             f"embeddings are all zero in {rows_of(zero)}: a zero vector has no direction; "
             "remove those rows or check the encoder"
         )
+    if bool((peak > SQUARABLE).any()) or bool((peak < 1 / SQUARABLE).any()):
+        return features / peak  # only directions count, and squares must not overflow
     return features
 
 
