@@ -150,6 +150,8 @@ def test_forget_and_come_back(model):
     assert model.n_base_ == 5
     with pytest.raises(ValueError, match="cannot forget 77: known classes are 1, 2"):
         model.forget(77)
+    with pytest.raises(ValueError, match="cannot forget \\[1\\]"):
+        model.forget([1])
 
 
 def test_operating_points(model):
@@ -166,6 +168,8 @@ def test_operating_points(model):
     assert again.delta_ == model.delta_ != 0
     model.set_operating_point(delta=-2.0)
     assert model.delta_ == -2.0
+    with pytest.raises(ValueError, match="delta is 'a'"):
+        model.set_operating_point(delta="a")
     with pytest.raises(ValueError, match="has no adapter and no operating point"):
         CalaClassifier("nearest-mean").fit(X[BASE], Y[BASE]).set_operating_point("harmonic")
 
@@ -262,6 +266,7 @@ BAD_FITS = [
     ({"y": lambda y: [*map(str, y[:-1]), 3]}, "mix strings and numbers"),
     ({"y": lambda y: np.array([*y[:-1].tolist(), "a"], dtype=object)}, "mix strings and numbers"),
     ({"y": lambda y: y + 0.5}, "continuous"),
+    ({"y": lambda y: y.astype("S")}, "labels are bytes"),
     ({"fake": np.zeros((3, 4, 5))}, "fake has shape \\(3, 4, 5\\)"),
     ({"fake": np.full((3, 4, 64), np.nan)}, "fake contains NaN"),
     ({"fake": np.ones((12, 4, 64)), "pairs": [[0, 1]]}, "pairs has shape \\(1, 2\\)"),
@@ -329,6 +334,8 @@ def test_a_bad_partial_fit_is_named_and_leaves_the_classifier_as_it_was(model, c
         ({"expected_novel": 1.5}, "expected_novel is 1.5"),
         ({"device": "gpu"}, "device is 'gpu'"),
         ({"scale": "16"}, "scale is '16'"),
+        ({"scale": True}, "scale is True"),
+        ({"max_base_loss": "a"}, "max_base_loss is 'a'"),
     ],
 )
 def test_unknown_options_are_named(options, message):

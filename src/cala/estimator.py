@@ -198,7 +198,8 @@ class CalaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def forget(self, label: Any) -> Self:
         """Remove a class. Similarity to base still counts a forgotten base class."""
         check_is_fitted(self)
-        where = np.flatnonzero(self.classes_ == label)
+        same = self.classes_ == label if np.ndim(label) == 0 else np.zeros(0)
+        where = np.flatnonzero(same)
         if len(where) == 0:
             raise InputError(f"cannot forget {label!r}: known classes are {self._known()}")
         self._head.forget(self._head.classes[where[0]])
@@ -333,6 +334,8 @@ class CalaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 def _check_label_types(y: Any, like: NDArray[Any] | None = None) -> None:
     """Refuse labels that mix strings and numbers, before NumPy makes strings of them all."""
     given = y if isinstance(y, np.ndarray) else np.asarray(y, dtype=object)
+    if given.dtype.kind == "S" or any(isinstance(label, bytes) for label in given.ravel()[:1]):
+        raise InputError("labels are bytes: decode them to strings, such as label.decode()")
     if given.dtype.kind == "O":
         kinds = {"string" if isinstance(label, str) else "number" for label in given.ravel()}
     else:

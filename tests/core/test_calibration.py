@@ -48,3 +48,13 @@ def test_a_given_scale_stays():
 def test_unknown_or_equal_tightness_changes_nothing():
     table = PrototypeTable(torch.eye(4, dtype=torch.float64), torch.ones(4, dtype=torch.int64))
     assert torch.equal(standardised_tightness(table), torch.zeros(4, dtype=torch.float64))
+
+
+def test_noise_does_not_flatten_the_logits():
+    """Random labels want no scale at all; it stays in its range."""
+    rng = np.random.default_rng(0)
+    unit = normalise(torch.tensor(rng.normal(size=(120, 6))))
+    y = torch.arange(12).repeat_interleave(10)
+    cosines, table = left_out(unit, y)
+    found = fit_concentration(cosines, y, standardised_tightness(table), 1.0, free_scale=True)
+    assert float(found.slope.log().mean()) >= -1e-9

@@ -9,11 +9,13 @@ of their own prototypes.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from cala.core.logits import SCALE_RANGE
 from cala.core.prototypes import PrototypeTable
 
 RIDGE_ROWS = 40  # the ridge weighs as much as the loss of so many rows
@@ -40,7 +42,7 @@ def standardised_tightness(table: PrototypeTable) -> Tensor:
 def fit_concentration(
     cosines: Tensor, own: Tensor, tightness: Tensor, scale: float, *, free_scale: bool
 ) -> Concentration:
-    """Fit slope s·exp(a·τ_c) and offset b·τ_c, and s too where it is free.
+    """Fit slope s·exp(a·τ_c) and offset b·τ_c, and s too (in `SCALE_RANGE`) where it is free.
 
     cosines : (n, B) leave-one-out cosines of base rows; own : (n,) their columns
     tightness : (B,) τ, standardised
@@ -51,7 +53,9 @@ def fit_concentration(
 
     def concentration() -> Concentration:
         stretch = parameters[2] if free_scale else 0.0 * parameters[2]
-        slope = scale * torch.exp(stretch + SLOPE_UNIT * parameters[1] * tau)
+        # Noise is best served by no scale at all; the range keeps logits apart even then.
+        log_scale = (math.log(scale) + stretch).clamp(*map(math.log, SCALE_RANGE))
+        slope = torch.exp(log_scale + SLOPE_UNIT * parameters[1] * tau)
         return Concentration(slope, parameters[0] * tau)
 
     def closure() -> Tensor:

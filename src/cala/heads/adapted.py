@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any
 
@@ -129,11 +130,11 @@ class AdaptedHead(Head):
         delta: float | None = None,
     ) -> float:
         """Choose δ from the stored trade-off curve, or set it; returns δ."""
-        if max_base_loss is not None and not 0 <= max_base_loss <= 1:
-            raise InputError(f"max_base_loss is {max_base_loss}: give a fraction, such as 0.01")
+        if max_base_loss is not None and not (_number(max_base_loss) and 0 <= max_base_loss <= 1):
+            raise InputError(f"max_base_loss is {max_base_loss!r}: give a fraction, such as 0.01")
+        if delta is not None and not (_number(delta) and math.isfinite(delta)):
+            raise InputError(f"delta is {delta!r}: give a finite number")
         chosen = choose_delta(self.curve, objective, max_base_loss) if delta is None else delta
-        if not -float("inf") < chosen < float("inf"):
-            raise InputError(f"delta is {delta}: give a finite number")
         self.delta = float(chosen)
         return self.delta
 
@@ -220,6 +221,10 @@ class AdaptedHead(Head):
         head.adapter = adapter.to(head.beta.device, host.dtype).requires_grad_(False)
         head.adapter.load_state_dict(_part(tensors, "adapter."))
         return head
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating)
 
 
 def _part(tensors: dict[str, Any], prefix: str) -> dict[str, Any]:

@@ -40,7 +40,8 @@ class NearestMean(TableHead):
         scale: float | str = "auto",
     ) -> None:
         super().__init__(metric=metric, shrinkage=shrinkage)
-        if scale != "auto" and not (isinstance(scale, int | float) and 0 < scale < float("inf")):
+        number = isinstance(scale, int | float) and not isinstance(scale, bool)
+        if scale != "auto" and not (number and 0 < float(scale) < float("inf")):
             raise InputError(f'scale is {scale!r}: give a positive number or "auto"')
         self.scale_option = scale
         self.scale = 0.0
