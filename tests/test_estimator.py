@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import pickle
 import warnings
@@ -154,6 +155,29 @@ def test_forget_and_come_back(model):
         model.forget([1])
 
 
+def test_a_shallow_copy_is_independent(model):
+    before = model.predict_proba(X)
+    copy.copy(model).partial_fit(*shots(7)).set_operating_point("harmonic").forget(0)
+    np.testing.assert_array_equal(model.predict_proba(X), before)
+    model.beta_[:] = 50
+    model.n_shots_[:] = 0
+    np.testing.assert_array_equal(model.predict_proba(X), before)
+
+
+def test_ids_of_forgotten_classes_are_not_given_again(model):
+    model.partial_fit(*shots(6)).partial_fit(*shots(7)).forget(6)
+    model.partial_fit(*shots(8)).partial_fit(*shots(9))
+    assert model.classes_.tolist() == [0, 1, 2, 3, 4, 5, 7, 8, 9]
+    assert model.n_shots_[-3:].tolist() == [5, 5, 5]
+
+
+def test_without_base_queries_the_operating_point_stays():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FallbackWarning)
+        model = CalaClassifier("la", max_base_loss=1).fit(X[:6], np.arange(6), holdout="all")
+    assert model.delta_ == 0.0
+
+
 def test_operating_points(model):
     for label in (6, 7, 8, 9):
         model.partial_fit(*shots(label))
@@ -190,8 +214,8 @@ def test_pipeline_clone_and_cross_validation():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BaseQueryWarning)
         assert cross_val_score(model, X, Y, cv=3).mean() > 0.85
-    copy = clone(CalaClassifier("cala", shots=(1, 5), max_base_loss=0.1))
-    assert copy.get_params()["shots"] == (1, 5)
+    again = clone(CalaClassifier("cala", shots=(1, 5), max_base_loss=0.1))
+    assert again.get_params()["shots"] == (1, 5)
 
 
 def test_memory_holds_no_training_embeddings(model):

@@ -167,10 +167,7 @@ class CalaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         if isinstance(head, AdaptedHead):
             head.set_operating_point(self.objective, self.max_base_loss)
-        self._head = head
-        self._next_id = len(classes)
-        self.classes_ = classes
-        return self
+        return self._take_over(head, classes, len(classes))
 
     def partial_fit(self, X: Any, y: Any) -> Self:
         """Add classes never seen before; fold examples of known classes into their means.
@@ -189,11 +186,9 @@ class CalaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         new = [name for name in names.tolist() if name not in ids]
         ids.update((name, self._next_id + i) for i, name in enumerate(new))
         codes = np.array([ids[name] for name in names.tolist()])[inverse]
-        self._head.add(self._tensor(X), torch.as_tensor(codes, device=self.device))
-        self._next_id += len(new)
-        if new:
-            self.classes_ = np.concatenate([self.classes_, np.array(new)])
-        return self
+        head = self._head.fork().add(self._tensor(X), torch.as_tensor(codes, device=self.device))
+        classes = np.concatenate([self.classes_, np.array(new)]) if new else self.classes_
+        return self._take_over(head, classes, self._next_id + len(new))
 
     def forget(self, label: Any) -> Self:
         """Remove a class. Similarity to base still counts a forgotten base class."""
@@ -202,8 +197,13 @@ class CalaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         where = np.flatnonzero(same)
         if len(where) == 0:
             raise InputError(f"cannot forget {label!r}: known classes are {self._known()}")
-        self._head.forget(self._head.classes[where[0]])
-        self.classes_ = np.delete(self.classes_, where[0])
+        head = self._head.fork().forget(self._head.classes[where[0]])
+        return self._take_over(head, np.delete(self.classes_, where[0]), self._next_id)
+
+    def _take_over(self, head: Any, classes: NDArray[Any], next_id: int) -> Self:
+        """The last step of every change, and a single one: an interrupt finds old or new."""
+        changed = {"_head": head, "classes_": classes, "_next_id": next_id}
+        self.__dict__ = {**self.__dict__, **changed}
         return self
 
     def set_operating_point(
@@ -228,8 +228,9 @@ class CalaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f'method "{self.method}" has no adapter and no operating point: '
                 'use "la", "cala" or "cala-plus"'
             )
-        self._head.set_operating_point(objective, max_base_loss, delta)
-        return self
+        head = self._head.fork()
+        head.set_operating_point(objective, max_base_loss, delta)
+        return self._take_over(head, self.classes_, self._next_id)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most likely class of each row: (n,)."""
@@ -253,12 +254,12 @@ class CalaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def beta_(self) -> NDArray[Any]:
         head = self._fitted_head()
         if isinstance(head, AdaptedHead):
-            return head.beta.cpu().numpy()
+            return head.beta.cpu().numpy().copy()
         return np.zeros(len(self.classes_))
 
     @property
     def n_shots_(self) -> NDArray[Any]:
-        return self._fitted_head().table.counts.cpu().numpy()
+        return self._fitted_head().table.counts.cpu().numpy().copy()
 
     @property
     def n_base_(self) -> int:

@@ -62,6 +62,8 @@ def choose_delta(
     accuracy allows: at most that much below what it is without any novel class.
     """
     check_choice("objective", objective, OBJECTIVES)
+    if np.isnan(curve.base).any() or np.isnan(curve.novel).any():
+        return 0.0  # without base queries there is no curve to move along
     if max_base_loss is not None:
         index = curve.index_at_base_loss(max_base_loss)
     elif objective == "harmonic":
