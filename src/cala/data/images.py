@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -13,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cala.data.decoding import MAX_PIXELS, Pixels, decode
 from cala.data.parallel import in_order
+from cala.data.survey import digests
 from cala.errors import InputError
 
 Rows = NDArray[np.int64]
@@ -33,6 +35,10 @@ class PixelSource(Interface):
 
     def take(self, rows: Rows) -> PixelSource:
         """The source of these rows alone."""
+        ...
+
+    def digests(self, rows: Rows) -> list[str]:
+        """SHA-256 of each image: of its file, or of its pixels where there is no file."""
         ...
 
 
@@ -64,6 +70,11 @@ class ArrayPixels:
     def take(self, rows: Rows) -> ArrayPixels:
         return ArrayPixels(self.array, self.index[rows])
 
+    def digests(self, rows: Rows) -> list[str]:
+        size = repr(self.array.shape[1:]).encode()  # 2×8 and 4×4 pixels may hold the same bytes
+        images = (self.array[row].tobytes() for row in self.index[rows])
+        return [hashlib.sha256(size + pixels).hexdigest() for pixels in images]
+
 
 @dataclass(frozen=True, eq=False)
 class FilePixels:
@@ -91,6 +102,9 @@ class FilePixels:
 
     def take(self, rows: Rows) -> FilePixels:
         return FilePixels(tuple(self.paths[row] for row in rows), self.max_pixels)
+
+    def digests(self, rows: Rows) -> list[str]:
+        return digests([self.paths[row] for row in rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +134,10 @@ class ImageSplit:
             raise InputError(f"a batch of {size} images is not possible: use 1 or more")
         chosen = np.arange(len(self)) if rows is None else self._checked(rows)
         return self.pixels.batches(chosen, size)
+
+    def digests(self, rows: ArrayLike | None = None) -> list[str]:
+        """SHA-256 of the images of `rows`: what the embedding cache knows them by."""
+        return self.pixels.digests(np.arange(len(self)) if rows is None else self._checked(rows))
 
     def stacked(self) -> Pixels:
         """All images as one (n, h, w, 3) array; that of a small set stays on disk until used."""

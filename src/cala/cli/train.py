@@ -1,0 +1,217 @@
+"""`cala train`: the base session."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from cala.errors import InputError
+
+if TYPE_CHECKING:
+    from cala.data.images import ImageSet
+    from cala.training.recipes import Recipe
+
+USUAL = {"cifar100": "fast-cifar100", "mini_imagenet": "fast-mini-imagenet"}
+PRECISIONS = ("full", "bf16", "fp16")
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(train)
+
+
+def train(
+    data: Path = typer.Argument(..., help="An image set: a benchmark, or one folder per class."),
+    out: Path = typer.Option(..., "-o", "--out", help="Folder for checkpoint, log and encoder."),
+    recipe: str | None = typer.Option(
+        None, help="How to train (default: the fast recipe of the set).", show_default=False
+    ),
+    encoder: str | None = typer.Option(
+        None, help="Architecture, instead of the recipe's.", show_default=False
+    ),
+    base: int | None = typer.Option(
+        None, help="Base classes (default: the benchmark's, or all).", show_default=False
+    ),
+    holdout: int = typer.Option(
+        0, min=0, help="Images per base class kept out, for validation and fair base queries."
+    ),
+    selection: str = typer.Option("last", help="last or validation; never test."),
+    epochs: int | None = typer.Option(None, min=1, help="Instead of the recipe's."),
+    batch: int | None = typer.Option(None, min=1, help="Images per step, of the recipe's."),
+    lr: float | None = typer.Option(None, help="Learning rate, instead of the recipe's."),
+    init: Path | None = typer.Option(
+        None, help="Weights to start from (.safetensors, .pth).", show_default=False
+    ),
+    seed: int = typer.Option(0, min=0, help="Of weights, order, augmentation and hold-out."),
+    resume: bool = typer.Option(False, help="Continue the run in the folder."),
+    minutes: float = typer.Option(5.0, min=0.0, help="Between checkpoints."),
+    device: str = typer.Option("auto", help="cpu, cuda, cuda:1, mps or auto."),
+    precision: str = typer.Option("auto", help="full, bf16, fp16 or auto."),
+    threads: int | None = typer.Option(None, min=1, help="Processor threads.", show_default=False),
+    compiled: bool = typer.Option(False, "--compile", help="Use torch.compile."),
+    skip_bad: bool = typer.Option(False, help="Leave out images that cannot be read."),
+    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
+) -> None:
+    """Train an encoder on the base classes of an image set.
+
+    Ctrl-C writes a checkpoint; --resume continues, and ends with the same weights.
+
+    Example: cala train photos/ -o base --holdout 5
+    """
+    import torch
+
+    from cala.data.sets import open_images
+    from cala.training.session import BaseSession, train_base
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    images = open_images(data, on_bad="skip" if skip_bad else "raise")
+    for bad in images.skipped:
+        typer.echo(f"left out: {bad.name} ({bad.why})", err=True)
+    chosen = _recipe(images, recipe).changed(encoder=encoder, epochs=epochs, batch=batch, lr=lr)
+    place = _device(device)
+    session = BaseSession(
+        images=images,
+        recipe=chosen,
+        n_base=_base(images) if base is None else base,
+        out=out,
+        seed=seed,
+        holdout=holdout,
+        selection=selection,
+        init=init,
+        device=place,
+        autocast=_precision(precision, place),
+        compiled=compiled,
+        minutes=minutes,
+    )
+    with _Stop() as stop, _Screen(chosen, quiet) as screen:
+        path = train_base(
+            session,
+            resume=resume,
+            stop=stop.asked,
+            loading=screen.loading,
+            after_step=screen.step,
+            after_epoch=screen.epoch,
+        )
+    if path is None:
+        typer.echo(f"stopped; the same command with --resume continues from {out}", err=True)
+        raise typer.Exit(130)
+    typer.echo(f"encoder: {path}")
+
+
+def _recipe(images: ImageSet, name: str | None) -> Recipe:
+    from cala.training.recipes import RECIPES
+
+    return RECIPES[name or USUAL.get(images.name, "fast-photos")]
+
+
+def _base(images: ImageSet) -> int:
+    from cala.data.protocol import MANIFESTS, load_protocol
+
+    return load_protocol(images.name).base if images.name in MANIFESTS else len(images.classes)
+
+
+def _device(name: str) -> str:
+    import torch
+
+    if name == "auto":
+        if torch.cuda.is_available():
+            return "cuda"
+        return "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        first = str(error).splitlines()[0]
+        raise InputError(f"device {name!r} cannot be used here ({first}): try cpu") from error
+    return name
+
+
+def _precision(name: str, device: str) -> Any:
+    import torch
+
+    from cala.registry import check_choice
+
+    check_choice("precision", name, ("auto", *PRECISIONS))
+    if name == "auto":
+        # On a CPU without matrix units for it, bfloat16 is many times slower.
+        good = device.startswith("cuda") and torch.cuda.is_bf16_supported()
+        name = "bf16" if good else "full"
+    return {"full": None, "bf16": torch.bfloat16, "fp16": torch.float16}[name]
+
+
+class _Stop:
+    """Ctrl-C and SIGTERM ask for an orderly end; a second Ctrl-C ends at once."""
+
+    def __enter__(self) -> _Stop:
+        self._asked = threading.Event()
+        self._before = {s: signal.signal(s, self._ask) for s in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _ask(self, number: int, frame: object) -> None:
+        if self._asked.is_set():
+            raise KeyboardInterrupt
+        self._asked.set()
+
+    def asked(self) -> bool:
+        return self._asked.is_set()
+
+
+class _Screen:
+    """Progress on a terminal; one line per epoch elsewhere."""
+
+    def __init__(self, recipe: Recipe, quiet: bool) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self.recipe, self.quiet = recipe, quiet
+        self.console = Console(stderr=True)
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            TextColumn("{task.percentage:>3.0f}%"),
+            TimeRemainingColumn(),
+            console=self.console,
+            transient=True,
+            disable=quiet or not self.console.is_terminal,
+        )
+        self.task = self.bar.add_task("reading images", total=None)
+
+    def __enter__(self) -> _Screen:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.bar.stop()
+
+    def loading(self, done: int, total: int) -> None:
+        self.bar.update(self.task, completed=done, total=total)
+
+    def step(self, trainer: Any) -> None:
+        progress = trainer.progress
+        images = max(progress.epoch_images, 1)
+        epoch = min(progress.step // trainer.steps_per_epoch + 1, self.recipe.epochs)
+        rate = progress.epoch_images / max(progress.epoch_seconds, 1e-9)
+        text = (
+            f"epoch {epoch}/{self.recipe.epochs}  loss {progress.epoch_loss / images:.3f}  "
+            f"acc {100 * progress.epoch_correct / images:.1f}  {rate:.0f} img/s"
+        )
+        self.bar.update(
+            self.task, description=text, completed=progress.step, total=trainer.total_steps
+        )
+
+    def epoch(self, line: dict[str, Any]) -> None:
+        if self.quiet:
+            return
+        held = f"  held-out {100 * line['validation']:.1f}" if "validation" in line else ""
+        self.console.print(
+            f"epoch {line['epoch']:>3}/{self.recipe.epochs}  loss {line['loss']:.3f}  "
+            f"acc {100 * line['accuracy']:.1f}{held}  {line['images_per_second']:.0f} img/s",
+            highlight=False,
+        )

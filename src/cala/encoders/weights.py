@@ -1,0 +1,118 @@
+"""An encoder in one file: safetensors with everything that is known about it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from cala.encoders.architectures import ARCHITECTURES
+from cala.encoders.base import Encoder, from_module
+from cala.encoders.transform import Transform
+from cala.errors import InputError
+from cala.files import atomic, reason, shown
+
+FORMAT = 1
+
+
+def save_encoder(
+    path: Path,
+    module: nn.Module,
+    *,
+    architecture: str,
+    transform: Transform,
+    scale: float | None = None,
+    holdout: frozenset[str] = frozenset(),
+    about: dict[str, Any] | None = None,
+    half: bool = False,
+) -> None:
+    """Write a module's weights; `half` stores them in half precision."""
+    tensors: dict[str, Tensor] = {}
+    for name, tensor in module.state_dict().items():
+        if name.endswith("num_batches_tracked"):
+            continue
+        wide = tensor.detach().cpu().contiguous()
+        tensors[name] = wide.half() if half and wide.is_floating_point() else wide.clone()
+    meta = {
+        "format": FORMAT,
+        "architecture": architecture,
+        "transform": transform.as_dict(),
+        "scale": scale,
+        "holdout": sorted(holdout),
+        "about": about or {},
+    }
+    with atomic(path) as temporary:
+        save_file(tensors, temporary, metadata={"cala": json.dumps(meta)})
+
+
+def load_encoder_file(
+    path: Path, name: str | None = None, device: torch.device | str = "cpu"
+) -> Encoder:
+    """The encoder in a file that `save_encoder` wrote."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            meta = json.loads((file.metadata() or {}).get("cala", "{}"))
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError, ValueError) as error:
+        raise InputError(
+            f"{shown(path)} cannot be read as an encoder ({reason(error)}): it is cut short or "
+            "something else; `cala train` writes such files"
+        ) from error
+    if meta.get("format") != FORMAT:
+        found = meta.get("format", "none")
+        raise InputError(
+            f"{shown(path)} is not an encoder of `cala train` (format {found}, this reads {FORMAT})"
+        )
+    architecture = str(meta["architecture"])
+    module = ARCHITECTURES[architecture]()
+    load_weights(module, tensors, shown(path), architecture)
+    return from_module(
+        name or str(path),
+        module,
+        Transform.from_dict(meta["transform"]),
+        architecture=architecture,
+        device=device,
+        scale=meta["scale"],
+        holdout=frozenset(meta["holdout"]),
+        about=meta["about"],
+    )
+
+
+def load_weights(
+    module: nn.Module, tensors: dict[str, Tensor], source: str, architecture: str
+) -> None:
+    """Fill a module by name; weights of a classifier (`fc.`) are passed over."""
+    given = {name: t for name, t in tensors.items() if not name.startswith("fc.")}
+    own = module.state_dict()
+    needed = {name for name in own if not name.endswith("num_batches_tracked")}
+    lost = sorted(needed - given.keys())
+    extra = sorted(given.keys() - own.keys())
+    wrong = sorted(n for n in needed & given.keys() if own[n].shape != given[n].shape)
+    if lost or extra or wrong:
+        first = f"it lacks {lost[0]}" if lost else ""
+        first = first or (f"{wrong[0]} has another shape" if wrong else f"it has {extra[0]} too")
+        raise InputError(f"{source} does not hold weights of {architecture}: {first}")
+    module.load_state_dict({n: t.to(own[n].dtype) for n, t in given.items()}, strict=False)
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """Tensors of a `.safetensors` file or of a torch file, which is read without running code."""
+    try:
+        if path.suffix == ".safetensors":
+            with safe_open(path, framework="pt") as file:
+                return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises many kinds on damaged files
+        raise InputError(
+            f"{shown(path)} cannot be read as weights ({reason(error)[:200]})"
+        ) from error
+    if isinstance(found, dict) and isinstance(found.get("state_dict"), dict):
+        found = found["state_dict"]
+    if not isinstance(found, dict) or not all(isinstance(t, Tensor) for t in found.values()):
+        raise InputError(f"{shown(path)} does not hold a dictionary of tensors")
+    return {str(name).removeprefix("module."): tensor for name, tensor in found.items()}

@@ -1,0 +1,1 @@
+"""The base session: batched augmentation on whole-set tensors, objectives, one loop."""

@@ -1,0 +1,92 @@
+"""From an image set to the whole tensors that training works on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cala.data.images import ImageSet, ImageSplit
+from cala.encoders.transform import Transform
+from cala.errors import InputError
+from cala.files import shown
+from cala.training.loop import BaseImages
+from cala.training.recipes import Recipe
+
+Advance = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class BaseRows:
+    """Which training rows of a set train the encoder and which are held out.
+
+    labels : (n,) of all training rows, base classes being 0..B-1
+    """
+
+    train: NDArray[np.int64]
+    holdout: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    n_base: int
+
+
+def base_rows(images: ImageSet, n_base: int, holdout: int, seed: int) -> BaseRows:
+    """Choose `holdout` images of every base class that training does not see."""
+    labels = images.train.labels
+    if n_base < 2:
+        raise InputError(f"{n_base} base class is not enough: training needs 2 or more")
+    if n_base > len(images.classes):
+        raise InputError(f"{n_base} base classes were asked for, there are {len(images.classes)}")
+    draw = np.random.default_rng([seed, 25])
+    train, held = [], []
+    for label in range(n_base):
+        rows = np.flatnonzero(labels == label)
+        if len(rows) <= holdout:
+            raise InputError(
+                f"class {shown(images.classes[label])} has {len(rows)} training images, of which "
+                f"{holdout} are to be held out: lower --holdout or add images"
+            )
+        mixed = draw.permutation(rows)
+        held.append(np.sort(mixed[:holdout]))
+        train.append(np.sort(mixed[holdout:]))
+    return BaseRows(np.concatenate(train), np.concatenate(held), labels, n_base)
+
+
+def load_base(
+    images: ImageSet, rows: BaseRows, recipe: Recipe, advance: Advance = lambda done, total: None
+) -> BaseImages:
+    """Decode the chosen rows into tensors of the recipe's side."""
+    side = max(recipe.store, recipe.transform.size)
+    resize = max(recipe.transform.resize, side)
+    stored = replace(recipe.transform, size=side, resize=resize)
+    total = len(rows.train) + len(rows.holdout)
+    tensors = []
+    done = 0
+    for part in (rows.train, rows.holdout):
+        advanced = partial(_advance, advance, done, total)
+        tensors.append(_stack(images.train, part, stored, advanced))
+        tensors.append(torch.from_numpy(rows.labels[part]))
+        done += len(part)
+    return BaseImages(*tensors)
+
+
+def _advance(advance: Advance, before: int, total: int, done: int) -> None:
+    advance(before + done, total)
+
+
+def _stack(
+    split: ImageSplit,
+    rows: NDArray[np.int64],
+    transform: Transform,
+    advance: Callable[[int], None],
+) -> torch.Tensor:
+    out = torch.empty((len(rows), transform.size, transform.size, 3), dtype=torch.uint8)
+    start = 0
+    for batch in split.batches(256, rows):
+        out[start : start + len(batch)] = transform.stack(batch)
+        start += len(batch)
+        advance(start)
+    return out

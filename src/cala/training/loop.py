@@ -1,0 +1,233 @@
+"""The training loop: one place where weights change.
+
+Order and augmentation of every step follow from the seed and the step's number alone, so a run
+that was interrupted ends with the same weights as one that was not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from cala.encoders.transform import Transform
+from cala.training.augment import Augmentation
+from cala.training.checkpoint import Progress
+from cala.training.devices import Ranks, Single
+from cala.training.objective import BaseModel
+from cala.training.recipes import Recipe
+
+EVAL_BATCH = 500
+
+
+@dataclass(frozen=True)
+class BaseImages:
+    """The base classes as whole tensors.
+
+    train, holdout : (n, s, s, 3) uint8; train_labels, holdout_labels : (n,)
+    """
+
+    train: Tensor
+    train_labels: Tensor
+    holdout: Tensor
+    holdout_labels: Tensor
+
+
+class Trainer:
+    """Trains a model on base images by a recipe.
+
+    autocast : bfloat16 or float16 where the device has it, None for full precision
+    """
+
+    def __init__(
+        self,
+        model: BaseModel,
+        data: BaseImages,
+        recipe: Recipe,
+        augmentation: Augmentation,
+        *,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+        autocast: torch.dtype | None = None,
+        compiled: bool = False,
+        ranks: Ranks | None = None,
+    ) -> None:
+        self.recipe, self.augmentation, self.seed = recipe, augmentation, seed
+        self.ranks = ranks or Single()
+        self.device = torch.device(device)
+        self.autocast = autocast
+        self.model = model.to(self.device)
+        self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.optimiser = torch.optim.SGD(
+            _groups(model, recipe),
+            lr=recipe.lr,
+            momentum=recipe.momentum,
+            nesterov=recipe.momentum > 0,
+        )
+        self.net = self.ranks.wrap(self.model)
+        if compiled:
+            self.net = torch.compile(self.net)
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=autocast == torch.float16)
+        self.data = BaseImages(*(t.to(self.device) for t in vars(data).values()))
+        self.progress = Progress()
+        self.best: dict[str, Tensor] = {}
+        self._order = (-1, torch.empty(0))
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return len(self.data.train) // self.recipe.batch
+
+    @property
+    def total_steps(self) -> int:
+        return self.steps_per_epoch * self.recipe.epochs
+
+    def run(
+        self,
+        *,
+        after_step: Callable[[Trainer], bool] = lambda trainer: False,
+        after_epoch: Callable[[Trainer], None] = lambda trainer: None,
+    ) -> bool:
+        """Train to the end, or until `after_step` returns True; says whether it is the end."""
+        while self.progress.step < self.total_steps:
+            started = time.perf_counter()
+            self._step(self.progress.step)
+            spent = time.perf_counter() - started
+            self.progress.seconds += spent
+            self.progress.epoch_seconds += spent
+            self.progress.step += 1
+            if self.progress.step % self.steps_per_epoch == 0:
+                self._end_epoch()
+                after_epoch(self)
+            if after_step(self):
+                return self.progress.step >= self.total_steps
+        return True
+
+    def batch(self, step: int) -> tuple[Tensor, Tensor]:
+        """Augmented, normalised images (b, 3, s, s) and labels (b,) of this rank."""
+        epoch, place = divmod(step, self.steps_per_epoch)
+        if self._order[0] != epoch:
+            generator = seeded(self.seed, "order", epoch)
+            self._order = epoch, torch.randperm(len(self.data.train), generator=generator)
+        size = self.recipe.batch
+        rows = self._order[1][place * size : (place + 1) * size]
+        u = self.augmentation.draw(size, seeded(self.seed, "augment", step))
+        mine = slice(self.ranks.rank, None, self.ranks.world)
+        rows, u = rows[mine].to(self.device), u[mine].to(self.device)
+        images = self.augmentation(self.data.train[rows], u)
+        return self._input(images, self.recipe.size_at(epoch)), self.data.train_labels[rows]
+
+    def _input(self, images: Tensor, size: int) -> Tensor:
+        inputs = self.recipe.transform.normalise(images)
+        if inputs.shape[-1] != size:
+            inputs = F.interpolate(inputs, size=(size, size), mode="bilinear", antialias=True)
+        return inputs.contiguous(memory_format=torch.channels_last)
+
+    def _step(self, step: int) -> None:
+        images, labels = self.batch(step)
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.recipe.lr_at(step, self.steps_per_epoch)
+        self.net.train()
+        with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):
+            logits = self.net(images)
+        loss = F.cross_entropy(logits.float(), labels, label_smoothing=self.recipe.smoothing)
+        self.optimiser.zero_grad(set_to_none=True)
+        self.ranks.backward(self.scaler.scale(loss))
+        self.scaler.step(self.optimiser)
+        self.scaler.update()
+        correct = (logits.argmax(1) == labels).sum()
+        sums = self.ranks.total(torch.stack([loss.detach() * len(labels), correct]).double())
+        self.progress.epoch_loss += float(sums[0])
+        self.progress.epoch_correct += int(sums[1])
+        self.progress.epoch_images += len(labels) * self.ranks.world
+
+    def _end_epoch(self) -> None:
+        progress = self.progress
+        epoch = progress.step // self.steps_per_epoch
+        images = max(progress.epoch_images, 1)
+        line = {
+            "epoch": epoch,
+            "step": progress.step,
+            "loss": progress.epoch_loss / images,
+            "accuracy": progress.epoch_correct / images,
+            "lr": self.optimiser.param_groups[0]["lr"],
+            "scale": float(self.model.classifier.scale.detach()),
+            "size": self.recipe.size_at(epoch - 1),
+            "seconds": round(progress.epoch_seconds, 3),
+            "images_per_second": round(images / max(progress.epoch_seconds, 1e-9), 1),
+        }
+        if len(self.data.holdout):
+            line["validation"] = self.validate()
+            if line["validation"] > progress.best:
+                progress.best, progress.best_epoch = line["validation"], epoch
+                self.best = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
+        progress.log.append(line)
+        progress.epoch_loss, progress.epoch_correct, progress.epoch_images = 0.0, 0, 0
+        progress.epoch_seconds = 0.0
+
+    @torch.no_grad()
+    def validate(self) -> float:
+        """Accuracy of the classifier on the held-out base images, plain test transform."""
+        self.model.eval()
+        correct = 0
+        pairs = zip(
+            self.data.holdout.split(EVAL_BATCH),
+            self.data.holdout_labels.split(EVAL_BATCH),
+            strict=True,
+        )
+        for images, labels in pairs:
+            size = self.recipe.transform.size
+            inputs = self._input(centre(images, self.recipe.transform), size)
+            correct += int((self.model(inputs).argmax(1) == labels).sum())
+        return correct / len(self.data.holdout)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything a checkpoint needs."""
+        found = {f"model.{k}": v for k, v in self.model.state_dict().items()}
+        for name, parameter in self.model.named_parameters():
+            buffer = self.optimiser.state[parameter].get("momentum_buffer")
+            if buffer is not None:
+                found[f"momentum.{name}"] = buffer
+        found.update({f"best.{k}": v for k, v in self.best.items()})
+        return found
+
+    def restore(self, tensors: dict[str, Tensor], progress: Progress) -> None:
+        """Continue from a checkpoint's content."""
+
+        def part(prefix: str) -> dict[str, Tensor]:
+            return {k[len(prefix) :]: v for k, v in tensors.items() if k.startswith(prefix)}
+
+        self.model.load_state_dict(part("model."))
+        self.best = {k: v.to(self.device) for k, v in part("best.").items()}
+        momentum = part("momentum.")
+        for name, parameter in self.model.named_parameters():
+            if name in momentum:
+                buffer = torch.empty_like(parameter).copy_(momentum[name])
+                self.optimiser.state[parameter]["momentum_buffer"] = buffer
+        self.progress = progress
+
+
+def centre(images: Tensor, transform: Transform) -> Tensor:
+    """The middle `size` × `size` of images stored larger."""
+    top, left = ((side - transform.size) // 2 for side in images.shape[1:3])
+    return images[:, top : top + transform.size, left : left + transform.size]
+
+
+def seeded(seed: int, what: str, number: int) -> torch.Generator:
+    """A generator for one purpose at one place of the run."""
+    digest = hashlib.sha256(f"{seed}/{what}/{number}".encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+
+
+def _groups(model: BaseModel, recipe: Recipe) -> list[dict[str, object]]:
+    """Weight decay for all but the scale."""
+    scale = model.classifier.scale
+    others = [p for p in model.parameters() if p is not scale]
+    return [
+        {"params": others, "weight_decay": recipe.weight_decay},
+        {"params": [scale], "weight_decay": 0.0},
+    ]

@@ -1,0 +1,205 @@
+"""How to train, as data: the paper's recipes and fast ones."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from cala.encoders.transform import CIFAR_MEAN, CIFAR_STD, Transform
+from cala.errors import InputError
+from cala.registry import Registry, check_choice
+
+SCHEDULES = ("milestones", "one-cycle", "cosine")
+AUGMENTATIONS = ("none", "crop", "resized-crop")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that decides the weights, but the images and the seed.
+
+    encoder : an architecture, or an encoder to start from
+    batch : images per step over all devices
+    lr, schedule : the peak of the learning rate and how it moves; `milestones` in epochs, each
+        multiplies by `factor`; `one-cycle` rises for `warmup` of all steps and falls to 0 in
+        a straight line, `cosine` falls along a cosine
+    scale : of the cosine classifier at the start; it is learned
+    augment, pad, jitter, cutout, policy : `crop` pads and shifts, `resized-crop` cuts a random
+        part; strength of colour jitter; side of the black square; operations of the policy per
+        image
+    sizes : (share of the epochs, side) steps of progressive resizing; empty keeps the full side
+    store : side at which the images wait in memory, for `resized-crop`
+    pretrained : needs weights to start from
+    """
+
+    name: str
+    encoder: str
+    transform: Transform
+    epochs: int
+    batch: int = 128
+    lr: float = 0.1
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    schedule: str = "milestones"
+    milestones: tuple[int, ...] = ()
+    factor: float = 0.1
+    warmup: float = 0.2
+    scale: float = 16.0
+    smoothing: float = 0.0
+    augment: str = "crop"
+    pad: int = 4
+    area: tuple[float, float] = (0.08, 1.0)
+    jitter: float = 0.0
+    cutout: int = 0
+    policy: int = 0
+    sizes: tuple[tuple[float, int], ...] = ()
+    store: int = 0
+    pretrained: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice("schedule", self.schedule, SCHEDULES)
+        check_choice("augmentation", self.augment, AUGMENTATIONS)
+        for name in ("epochs", "batch"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}: use 1 or more")
+        for name in ("lr", "scale"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise InputError(f"{name} is {getattr(self, name)}: use a number above 0")
+
+    def changed(self, **changes: Any) -> Recipe:
+        """A copy with other values; None leaves a value as it is."""
+        given = {name: value for name, value in changes.items() if value is not None}
+        return replace(self, **given)
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> Recipe:
+        """The inverse of `as_dict`, after a way through JSON."""
+        known = {field.name for field in fields(cls)}
+        given = {k: _tuples(v) for k, v in content.items() if k in known}
+        return cls(**{**given, "transform": Transform.from_dict(content["transform"])})
+
+    def lr_at(self, step: int, steps_per_epoch: int) -> float:
+        """The learning rate of a step, counted from 0 over all epochs."""
+        total = self.epochs * steps_per_epoch
+        if self.schedule == "milestones":
+            passed = sum(step >= m * steps_per_epoch for m in self.milestones)
+            return self.lr * self.factor**passed
+        return self.lr * _share(self.schedule, step, total, max(1, round(self.warmup * total)))
+
+    def size_at(self, epoch: int) -> int:
+        """The side of the images in an epoch, counted from 0."""
+        for share, size in self.sizes:
+            if epoch < share * self.epochs:
+                return size
+        return self.transform.size
+
+
+def _share(schedule: str, step: int, total: int, warm: int) -> float:
+    if step < warm:
+        return (step + 1) / warm
+    done = (step + 1 - warm) / max(total - warm + 1, 1)
+    return 1 - done if schedule == "one-cycle" else (1 + math.cos(math.pi * done)) / 2
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(v) for v in value) if isinstance(value, list) else value
+
+
+RECIPES: Registry[Recipe] = Registry("recipe")
+
+CIFAR = Transform(32, 32, CIFAR_MEAN, CIFAR_STD)
+MINI = Transform(84, 92, fit="squeeze")
+CUB = Transform(224, 256)
+
+
+def _enter(summary: str, recipe: Recipe) -> None:
+    RECIPES.register(recipe.name, summary)(recipe)
+
+
+_enter(
+    "the paper on CIFAR-100: 200 epochs, lr 0.1, ×0.1 after 120 and 160",
+    Recipe(
+        "paper-cifar100",
+        "resnet18-small",
+        CIFAR,
+        epochs=200,
+        batch=256,
+        milestones=(120, 160),
+        scale=10.0,
+    ),
+)
+_enter(
+    "the paper on mini-ImageNet: 200 epochs, lr 0.1, ×0.1 after 120 and 160",
+    Recipe(
+        "paper-mini-imagenet",
+        "resnet18-small",
+        MINI,
+        epochs=200,
+        batch=256,
+        milestones=(120, 160),
+        scale=10.0,
+        augment="resized-crop",
+        store=92,
+    ),
+)
+_enter(
+    "the paper on CUB-200: 120 epochs, lr 0.01, ×0.1 after 50, 70 and 90, from ImageNet weights",
+    Recipe(
+        "paper-cub200",
+        "resnet18",
+        CUB,
+        epochs=120,
+        batch=256,
+        lr=0.01,
+        milestones=(50, 70, 90),
+        scale=10.0,
+        augment="resized-crop",
+        store=256,
+        pretrained=True,
+    ),
+)
+_enter(
+    "CIFAR-100 in about an hour on a CPU: ResNet-20, one cycle, small images first",
+    Recipe(
+        "fast-cifar100",
+        "resnet20",
+        CIFAR,
+        epochs=60,
+        batch=64,
+        schedule="one-cycle",
+        sizes=((0.4, 24), (0.65, 28)),
+    ),
+)
+_enter(
+    "mini-ImageNet in hours on a CPU: ResNet-18, one cycle, small images first",
+    Recipe(
+        "fast-mini-imagenet",
+        "resnet18",
+        MINI,
+        epochs=40,
+        batch=64,
+        schedule="one-cycle",
+        augment="resized-crop",
+        area=(0.25, 1.0),
+        sizes=((0.5, 64),),
+        store=92,
+    ),
+)
+_enter(
+    "your own photos: ResNet-18 at 84 pixels, one cycle",
+    Recipe(
+        "fast-photos",
+        "resnet18",
+        Transform(84, 96),
+        epochs=30,
+        batch=32,
+        lr=0.05,
+        schedule="one-cycle",
+        augment="resized-crop",
+        area=(0.25, 1.0),
+        store=96,
+    ),
+)
