@@ -1,0 +1,146 @@
+"""Images -> embeddings, each image once, ever."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from cala.data.images import ImageSplit
+from cala.encoders.base import Encoder
+from cala.encoders.cache import EmbeddingCache
+from cala.errors import InputError
+from cala.files import shown
+from cala.registry import check_choice
+
+Floats = NDArray[np.float32]
+Advance = Callable[[int], None]
+Make = Callable[[list[int]], Iterator[Tensor]]
+View = Callable[[Tensor], Tensor]
+
+TTA = ("none", "flip")
+SEGMENT = 2048  # embeddings that are lost at most when a process is killed
+BATCH_PIXELS = 128 * 64 * 64
+
+
+def embed(
+    split: ImageSplit,
+    encoder: Encoder,
+    *,
+    rows: ArrayLike | None = None,
+    tta: str = "none",
+    advance: Advance = lambda done: None,
+) -> Floats:
+    """Embeddings of a split's images: (n, d). What the cache knows is not computed.
+
+    tta : `flip` averages the embedding of each image and of its mirror image
+    advance : called with the number of images that were just finished
+    """
+    check_choice("tta", tta, TTA)
+    part = split if rows is None else split.take(rows)
+    digests = [bytes.fromhex(d) for d in _readable(part)]
+    batch = batch_size(encoder)
+
+    def images(chosen: list[int]) -> Iterator[Tensor]:
+        for pixels in part.batches(batch, chosen):
+            yield encoder.inputs(pixels)
+
+    views = {"plain": _same} if tta == "none" else {"plain": _same, "flip": _mirror}
+    parts = encode_missing(encoder, views, digests, images, advance)
+    return parts[0] if len(parts) == 1 else ((parts[0] + parts[1]) / 2).astype(np.float32)
+
+
+def encode_missing(
+    encoder: Encoder,
+    views: Mapping[str, View],
+    digests: Sequence[bytes],
+    make: Make,
+    advance: Advance = lambda done: None,
+) -> list[Floats]:
+    """For each view, embeddings (n, d) by digest; what no view lacks is not even decoded.
+
+    make : rows -> their inputs for the encoder, batch by batch
+    One process encodes while others wait; they then find what it has left.
+    """
+    caches = [EmbeddingCache(encoder, view) for view in views]
+    results = [cache.find(digests) for cache in caches]
+    known = np.logical_and.reduce([there for _, there in results])
+    advance(int(known.sum()))
+    if known.all():
+        return [found for found, _ in results]
+    with ExitStack() as locked:
+        for cache in sorted(caches, key=lambda c: c.folder):
+            locked.enter_context(cache.lock)
+        late = [there for _, there in (cache.find(digests) for cache in caches)]
+        lacking = ~np.logical_and.reduce(late)
+        advance(int((~known & ~lacking).sum()))
+        rows: dict[bytes, int] = {}
+        for row in np.flatnonzero(lacking).tolist():
+            rows.setdefault(digests[row], row)
+        unknown = list(rows.values())
+        writers = [_Writer(cache) for cache in caches]
+        start = 0
+        for inputs in make(unknown) if unknown else ():
+            batch = unknown[start : start + len(inputs)]
+            for view, there, writer in zip(views.values(), late, writers, strict=True):
+                new = [i for i, row in enumerate(batch) if not there[row]]
+                if new:
+                    embeddings = encoder.encode(view(inputs[new])).numpy()
+                    writer.add([digests[batch[i]] for i in new], embeddings)
+            start += len(batch)
+            advance(len(batch))
+        for writer in writers:
+            writer.flush()
+    results = [cache.find(digests) for cache in caches]
+    if not all(there.all() for _, there in results):
+        raise InputError(
+            f"the embedding cache {shown(caches[0].folder)} lost what was just written: look at "
+            "the disk, or set CALA_CACHE to another folder"
+        )
+    return [found for found, _ in results]
+
+
+class _Writer:
+    """Hands embeddings to a cache in segments of a fair size."""
+
+    def __init__(self, cache: EmbeddingCache) -> None:
+        self.cache = cache
+        self.digests: list[bytes] = []
+        self.parts: list[Floats] = []
+
+    def add(self, digests: list[bytes], embeddings: Floats) -> None:
+        if not np.isfinite(embeddings).all():
+            raise InputError("the encoder gave NaN or infinity: its weights are damaged")
+        self.digests += digests
+        self.parts.append(embeddings)
+        if len(self.digests) >= SEGMENT:
+            self.flush()
+
+    def flush(self) -> None:
+        if self.parts:
+            self.cache.put(self.digests, np.concatenate(self.parts))
+        self.digests, self.parts = [], []
+
+
+def _same(inputs: Tensor) -> Tensor:
+    return inputs
+
+
+def _mirror(inputs: Tensor) -> Tensor:
+    return inputs.flip(-1)
+
+
+def batch_size(encoder: Encoder) -> int:
+    """Images per forward pass: fewer of larger ones."""
+    return max(16, min(256, BATCH_PIXELS // encoder.transform.size**2))
+
+
+def _readable(part: ImageSplit) -> list[str]:
+    digests = part.digests()
+    lost = [name for name, digest in zip(part.names, digests, strict=True) if len(digest) != 64]
+    if lost:
+        raise InputError(f"{len(lost)} images cannot be read, such as {lost[0]}: mend or skip them")
+    return digests
