@@ -1,34 +1,15 @@
-"""The embeddings file: what is read, what is refused, and the development view."""
+"""Embeddings in use: what is read, in whose order, and the development view."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
-import pytest
 import torch
 
 from cala.data.embeddings import load_embeddings
-from cala.errors import InputError
-
-
-def arrays(**changes):
-    rng = np.random.default_rng(0)
-    made = {
-        "x_train": rng.normal(size=(40, 3)).astype(np.float16),
-        "y_train": np.repeat(np.arange(4), 10).astype(np.uint8),
-        "x_test": rng.normal(size=(8, 3)).astype(np.float16),
-        "y_test": np.repeat(np.arange(4), 2).astype(np.uint8),
-        "fake": rng.normal(size=(5, 6, 3)).astype(np.float16),
-        "pairs": np.array([[0, 1], [0, 2], [1, 2], [0, 3], [1, 3]], dtype=np.uint8),
-        "scale": np.float32(16),
-    }
-    made.update(changes)
-    return {k: v for k, v in made.items() if v is not None}
-
-
-def write(tmp_path, **changes):
-    path = tmp_path / "odd näme 🐦.npz"
-    np.savez(path, **arrays(**changes))
-    return path
+from cala.data.protocol import Expected, make_protocol
+from data.embedding_arrays import write
 
 
 def test_a_whole_file(tmp_path):
@@ -51,35 +32,62 @@ def test_only_the_four_arrays_are_needed(tmp_path):
     assert (data.fakes, data.scale, data.holdout) == (None, None, None)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"x_test": None}, "lacks x_test: it holds x_train"),
-        ({"y_train": np.zeros(3)}, "y_train \\(3,\\)"),
-        ({"x_test": np.zeros((8, 5))}, "differ in dimension"),
-        ({"x_train": np.full((40, 3), np.nan)}, "x_train contains NaN"),
-        ({"pairs": None}, "pairs None"),
-        ({"fake": np.zeros((5, 3))}, "fake is \\(5, 3\\)"),
-        ({"holdout": np.zeros(3, bool)}, "holdout is \\(3,\\)"),
-    ],
-)
-def test_what_does_not_fit_is_named(tmp_path, changes, message):
-    with pytest.raises(InputError, match=message):
-        load_embeddings(write(tmp_path, **changes))
+def test_string_labels_become_places_in_sorted_order(tmp_path):
+    names = np.array(["ant", "bee", "cat", "dog"])
+    path = write(tmp_path, y_train=np.repeat(names[[3, 0, 1, 2]], 10), y_test=np.repeat(names, 2))
+    data = load_embeddings(path)
+    assert data.class_names == ("ant", "bee", "cat", "dog")
+    assert data.y_train.unique_consecutive().tolist() == [3, 0, 1, 2]
+    assert data.y_test.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    given = np.array(["dog", "cat", "bee", "ant", "never seen"])
+    path = write(tmp_path, y_train=np.repeat(names, 10), y_test=np.repeat(names, 2),
+                 class_names=given)  # fmt: skip
+    assert load_embeddings(path).y_train.unique_consecutive().tolist() == [3, 2, 1, 0]
 
 
-def test_files_cut_short_or_of_another_kind(tmp_path):
-    with pytest.raises(InputError, match="no embeddings file at"):
-        load_embeddings(tmp_path / "nothing.npz")
-    whole = write(tmp_path).read_bytes()
-    for content in (b"", b"hello", whole[: len(whole) // 2], whole[:-30]):
-        broken = tmp_path / "broken.npz"
-        broken.write_bytes(content)
-        with pytest.raises(InputError, match=r"cannot be read as \.npz"):
-            load_embeddings(broken)
-    np.savez(broken, **arrays(x_train=np.array([{"a": 1}], dtype=object)))
-    with pytest.raises(InputError, match="cannot be read"):
-        load_embeddings(broken)
+def test_an_order_moves_labels_names_and_fakes_together(tmp_path):
+    data = load_embeddings(write(tmp_path, class_names=np.array(["a", "b", "c", "d"])))
+    protocol = make_protocol(4, base=3, way=1, order_seed=5)
+    assert protocol.order != (0, 1, 2, 3)
+    moved = data.relabelled(protocol)
+    for row in (0, 15, 39):
+        assert moved.class_names[moved.y_train[row]] == data.class_names[data.y_train[row]]
+    last = protocol.order[3]
+    kept = [pair for pair in data.fakes.pairs.tolist() if last not in pair]
+    assert [[protocol.order[i] for i in pair] for pair in moved.fakes.pairs.tolist()] == kept
+    assert 0 < len(kept) < 5
+
+
+def test_fakes_of_classes_that_are_not_base_are_left_out(tmp_path):
+    data = load_embeddings(write(tmp_path))
+    kept = data.relabelled(make_protocol(4, base=2, way=1)).fakes
+    assert kept.pairs.tolist() == [[0, 1]]
+    assert torch.equal(kept.features[0], data.fakes.features[0])
+    assert data.relabelled(make_protocol(4, base=1, way=1)).fakes is None
+
+
+def test_classes_named_like_the_benchmarks_take_its_order(tmp_path):
+    data = load_embeddings(write(tmp_path, class_names=np.array(["d", "c", "b", "a"])))
+    expected = Expected(("a", "b", "c", "d", "e"), (0, 0), (0, 0), (None, None), (None, None))
+    protocol = replace(make_protocol(5, base=4, way=1), expected=expected)
+    moved = data.relabelled(protocol)
+    assert moved.y_train.unique_consecutive().tolist() == [3, 2, 1, 0]
+    assert moved.fakes.pairs[0].tolist() == [3, 2]
+    assert moved.class_names == expected.classes
+    other = replace(data, class_names=("d", "c", "b", "other"))
+    assert torch.equal(other.relabelled(protocol).y_train, data.y_train)
+
+
+def test_names_follow_their_rows(tmp_path):
+    names = np.array([f"train/{row}.jpg" for row in range(40)])
+    tests = np.array([f"test/{row}.jpg" for row in range(8)])
+    data = load_embeddings(write(tmp_path, names_train=names, names_test=tests))
+    assert data.relabelled(make_protocol(4, base=2, way=1, sessions=1)).names_test == tuple(
+        tests[:6]
+    )
+    dev = data.dev(2, seed=0, keep=[])
+    rows = (~dev.learnable()).nonzero()[:, 0].tolist()
+    assert dev.names_test == tuple(f"train/{row}.jpg" for row in rows)
 
 
 def test_dev_never_holds_a_test_image_or_a_kept_shot(tmp_path):
@@ -93,6 +101,13 @@ def test_dev_never_holds_a_test_image_or_a_kept_shot(tmp_path):
     assert not queries & learned
     assert not queries & {tuple(row) for row in data.x_test.tolist()}
     assert torch.equal(dev.x_test, data.dev(4, seed=0, keep=[30, 31]).x_test)
+
+
+def test_dev_leaves_classes_that_never_arrive_alone(tmp_path):
+    data = load_embeddings(write(tmp_path))
+    dev = data.relabelled(make_protocol(4, base=2, way=1, sessions=1)).dev(4, seed=0, keep=[])
+    assert sorted(dev.y_test.unique().tolist()) == [0, 1, 2]
+    assert not dev.learnable()[30:].any()
 
 
 def test_dev_keeps_shots_out_of_scarce_queries(tmp_path):

@@ -74,7 +74,7 @@ def against_protocol(protocol: Protocol, images: ImageSet) -> AgainstProtocol:
             found = sum(count.get(name, 0) for name in group)
             parts.append(Part(kind, split, found, total, short))
     wanted = [shot for session in protocol.canonical for shot in session]
-    rows = find_shots(images.train, wanted)
+    rows = find_shots(images.train.names, len(images.train), wanted)
     return AgainstProtocol(
         name=protocol.name,
         base=protocol.base,

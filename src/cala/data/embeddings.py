@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import zipfile
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,10 +14,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cala.core.mixing import FakePool
+from cala.data.embedding_checks import checked
+from cala.data.embedding_files import read_members, write_members
 from cala.data.protocol import Protocol
 from cala.errors import InputError
+from cala.files import shown
 
-REQUIRED = ("x_train", "y_train", "x_test", "y_test")
+HALF_MAX = 65_504
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,9 @@ class Embeddings:
     holdout : (n,) bool, training rows that the encoder never saw, where known
     usable : (n,) bool, training rows that may be learned from
     scale : the logit scale of base training, where known
+    class_names : by label
+    names_train, names_test : file names of the rows, relative to the data set
+    provenance : where the numbers come from: encoder, fingerprint, transform, data set, command
     """
 
     x_train: Tensor
@@ -37,6 +45,10 @@ class Embeddings:
     holdout: Tensor | None = None
     usable: Tensor | None = None
     scale: float | None = None
+    class_names: tuple[str, ...] | None = None
+    names_train: tuple[str, ...] | None = None
+    names_test: tuple[str, ...] | None = None
+    provenance: dict[str, Any] | None = None
 
     def learnable(self) -> Tensor:
         """(n,) bool: `usable`, or every row."""
@@ -45,20 +57,49 @@ class Embeddings:
         )
 
     def relabelled(self, protocol: Protocol) -> Embeddings:
-        """Labels in the protocol's order of arrival; classes that never arrive are left out."""
-        y_train, y_test = protocol.relabel(self.y_train), protocol.relabel(self.y_test)
+        """Labels in the protocol's order of arrival; classes that never arrive are left out.
+
+        Where file and benchmark name their classes alike, names decide, not the file's order.
+        Fake classes are kept whose two parents are base classes.
+        """
+        named = self._sorted_like(protocol)
+        y_train, y_test = protocol.relabel(named.y_train), protocol.relabel(named.y_test)
+        class_names = named.class_names
+        if class_names is not None and protocol.order:
+            class_names = tuple(class_names[label] for label in protocol.order)
         arrives = y_test < protocol.n_classes
-        usable = self.learnable() & (y_train < protocol.n_classes)
-        same_base = not protocol.order
+        kept = arrives.nonzero()[:, 0].tolist()
         return replace(
-            self,
+            named,
             y_train=y_train,
             y_test=y_test[arrives],
             x_test=self.x_test[arrives],
-            usable=usable,
-            # Fake classes were mixed from the base classes of the file's own order.
-            fakes=self.fakes if same_base else None,
+            names_test=None if self.names_test is None else _picked(self.names_test, kept),
+            usable=self.learnable() & (y_train < protocol.n_classes),
+            class_names=class_names,
+            fakes=named._base_fakes(protocol),
         )
+
+    def _sorted_like(self, protocol: Protocol) -> Embeddings:
+        wanted = () if protocol.expected is None else protocol.expected.classes
+        if not self.class_names or self.class_names == wanted:
+            return self
+        column = {name: label for label, name in enumerate(wanted)}
+        if not set(self.class_names) <= set(column):
+            return self
+        place = torch.tensor([column[name] for name in self.class_names])
+        fakes = self.fakes
+        if fakes is not None:
+            fakes = FakePool(fakes.features, place[fakes.pairs])
+        y_train, y_test = place[self.y_train], place[self.y_test]
+        return replace(self, y_train=y_train, y_test=y_test, fakes=fakes, class_names=wanted)
+
+    def _base_fakes(self, protocol: Protocol) -> FakePool | None:
+        if self.fakes is None:
+            return None
+        pairs = protocol.relabel(self.fakes.pairs.flatten()).reshape(-1, 2)
+        base = (pairs < protocol.base).all(1)
+        return FakePool(self.fakes.features[base], pairs[base]) if base.any() else None
 
     def dev(self, per_class: int, seed: int, keep: list[int]) -> Embeddings:
         """The development view: queries come from the training set, the test set is not there.
@@ -69,7 +110,7 @@ class Embeddings:
         """
         generator = torch.Generator().manual_seed(seed)
         order = torch.rand(len(self.y_train), generator=generator)
-        free = torch.ones(len(order), dtype=torch.bool)
+        free = self.learnable().clone()
         free[keep] = False
         if self.holdout is not None:
             has_holdout = torch.zeros(int(self.y_train.max()) + 1, dtype=torch.bool)
@@ -79,68 +120,87 @@ class Embeddings:
         for label in self.y_train.unique().tolist():
             rows = ((self.y_train == label) & free).nonzero()[:, 0]
             query[rows[order[rows].argsort()][:per_class]] = True
-        return replace(self, x_test=self.x_train[query], y_test=self.y_train[query], usable=~query)
+        rows = query.nonzero()[:, 0].tolist()
+        return replace(
+            self,
+            x_test=self.x_train[query],
+            y_test=self.y_train[query],
+            names_test=None if self.names_train is None else _picked(self.names_train, rows),
+            usable=self.learnable() & ~query,
+        )
 
 
 def load_embeddings(path: str | Path) -> Embeddings:
-    """Read an embeddings file (`.npz`); what is missing or does not fit is named."""
+    """Read an embeddings file; what is missing or does not fit is named.
+
+    `.npz`, `.safetensors`, or `.parquet` (with the extra `parquet`). String labels become places
+    in `class_names`, or in the sorted order of the labels where the file names no classes.
+    """
     path = Path(path)
-    if not path.is_file():
-        raise InputError(f"no embeddings file at {path}")
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path} cannot be read as .npz ({error}): make it again") from error
-    missing = [name for name in REQUIRED if name not in arrays]
-    if missing:
-        raise InputError(f"{path} lacks {', '.join(missing)}: it holds {', '.join(arrays)}")
-    for part in ("train", "test"):
-        x, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
-        if x.ndim != 2 or y.shape != (len(x),):
-            raise InputError(
-                f"{path}: x_{part} is {x.shape} and y_{part} {y.shape}, not (n, d), (n,)"
-            )
-        if x.shape[1] != arrays["x_train"].shape[1]:
-            raise InputError(f"{path}: x_train and x_{part} differ in dimension")
-        if not np.isfinite(x).all():
-            raise InputError(f"{path}: x_{part} contains NaN or infinity")
-    return Embeddings(
-        x_train=_floats(arrays["x_train"]),
-        y_train=_labels(arrays["y_train"]),
-        x_test=_floats(arrays["x_test"]),
-        y_test=_labels(arrays["y_test"]),
-        fakes=_fakes(path, arrays),
-        holdout=_mask(path, arrays),
-        scale=float(arrays["scale"]) if "scale" in arrays else None,
-    )
+    members, _ = read_members(path)
+    return Embeddings(**checked(path, members))
 
 
-def _fakes(path: Path, arrays: dict[str, NDArray[np.generic]]) -> FakePool | None:
-    if "fake" not in arrays:
-        return None
-    fake, pairs = arrays["fake"], arrays.get("pairs")
-    dim = arrays["x_train"].shape[1]
-    if pairs is None or fake.ndim != 3 or fake.shape[2] != dim or pairs.shape != (len(fake), 2):
-        shape = None if pairs is None else pairs.shape
-        raise InputError(f"{path}: fake is {fake.shape}, pairs {shape}, not (P, M, {dim}), (P, 2)")
-    return FakePool(_floats(fake), _labels(pairs))
+def save_embeddings(path: str | Path, data: Embeddings, *, half: bool = False) -> Path:
+    """Write an embeddings file in one step, in the format of its suffix.
+
+    half : store vectors in half precision (float16), at half the size
+
+    >>> from tempfile import mkdtemp
+    >>> x, y = torch.randn(4, 3), torch.tensor([0, 0, 1, 1])
+    >>> path = save_embeddings(f"{mkdtemp()}/my.npz", Embeddings(x, y, x, y))
+    >>> torch.equal(load_embeddings(path).x_train, x)
+    True
+    """
+    path = Path(path)
+    if data.usable is not None:
+        raise InputError("this is a view for a protocol or for development: save what it came from")
+    members = _members(data, half)
+    checked(path, members)  # what could not be read again is refused before anything is written
+    write_members(path, members)
+    return path
 
 
-def _mask(path: Path, arrays: dict[str, NDArray[np.generic]]) -> Tensor | None:
-    if "holdout" not in arrays:
-        return None
-    given = arrays["holdout"]
-    mask = np.zeros(len(arrays["y_train"]), dtype=bool)
-    if given.dtype == bool and given.shape != mask.shape:
-        raise InputError(f"{path}: holdout is {given.shape}, not one bool per training row")
-    mask[given] = True
-    return torch.from_numpy(mask)
+def _members(data: Embeddings, half: bool) -> dict[str, NDArray[Any]]:
+    found: dict[str, Any] = {
+        "x_train": data.x_train,
+        "y_train": data.y_train,
+        "x_test": data.x_test,
+        "y_test": data.y_test,
+        "fake": None if data.fakes is None else data.fakes.features,
+        "pairs": None if data.fakes is None else data.fakes.pairs,
+        "holdout": data.holdout,
+    }
+    members = {k: _array(v) for k, v in found.items() if v is not None}
+    for name in ("x_train", "x_test", "fake"):
+        if name in members and half:
+            if np.abs(members[name]).max(initial=0) > HALF_MAX:
+                raise InputError(
+                    f"{name} has numbers beyond {HALF_MAX:,}, the limit of half precision: save "
+                    "it without half"
+                )
+            members[name] = members[name].astype(np.float16)
+    if data.scale is not None:
+        members["scale"] = np.array(data.scale)
+    for name in ("class_names", "names_train", "names_test"):
+        texts = getattr(data, name)
+        if texts is not None:
+            members[name] = np.array(texts, dtype=str)
+    if data.provenance is not None:
+        try:
+            text = json.dumps(data.provenance, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"provenance is no JSON ({shown(error)})") from error
+        members["provenance"] = np.array(text)
+    return members
 
 
-def _floats(array: NDArray[np.generic]) -> Tensor:
-    return torch.from_numpy(array.astype(np.float32))
+def _array(values: Any) -> NDArray[Any]:
+    if not isinstance(values, Tensor):
+        return np.asarray(values)
+    plain = values.detach().cpu()
+    return (plain.float() if plain.dtype == torch.bfloat16 else plain).numpy()
 
 
-def _labels(array: NDArray[np.generic]) -> Tensor:
-    return torch.from_numpy(array.astype(np.int64))
+def _picked(names: Sequence[str], rows: Sequence[int]) -> tuple[str, ...]:
+    return tuple(names[row] for row in rows)

@@ -1,53 +1,86 @@
-"""The published shots of a protocol in a copy of its image set."""
+"""The published shots of a protocol in a copy of its images, or of their embeddings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 import torch
 
-from cala.data.images import ImageSet, ImageSplit
+from cala.data.embeddings import Embeddings
+from cala.data.images import ImageSet
 from cala.data.protocol import Protocol, Shot, ShotDraw
 from cala.errors import InputError
 from cala.files import shown
 
 
-def find_shots(train: ImageSplit, shots: Iterable[Shot]) -> dict[Shot, int]:
-    """Rows of the published shots that are there; names are compared from the end of the path."""
+def find_shots(names: Sequence[str] | None, rows: int, shots: Iterable[Shot]) -> dict[Shot, int]:
+    """Rows of the published shots that are there.
+
+    names : of the training rows, compared from the end of the path; None if they are not known
+    rows : how many there are; a shot that is a number is a row
+    """
     wanted = list(shots)
     depth = max((len(PurePosixPath(s).parts) for s in wanted if isinstance(s, str)), default=0)
-    rows: dict[Shot, int] = {}
-    if depth:
-        ends = {"/".join(PurePosixPath(n).parts[-depth:]): row for row, n in enumerate(train.names)}
-        rows = {s: ends[s] for s in wanted if isinstance(s, str) and s in ends}
-    rows.update({s: s for s in wanted if isinstance(s, int) and 0 <= s < len(train)})
-    return rows
+    found: dict[Shot, int] = {}
+    if depth and names is not None:
+        ends = {"/".join(PurePosixPath(n).parts[-depth:]): row for row, n in enumerate(names)}
+        found = {s: ends[s] for s in wanted if isinstance(s, str) and s in ends}
+    found.update({s: s for s in wanted if isinstance(s, int) and 0 <= s < rows})
+    return found
 
 
 def canonical_rows(protocol: Protocol, images: ImageSet) -> ShotDraw:
     """The published shots as rows of the training part; missing ones are named."""
+    train = images.train
+    return _draw(protocol, train.names, train.labels.tolist(), shown(images.source))
+
+
+def with_rows(protocol: Protocol, data: Embeddings, source: str) -> Protocol:
+    """The protocol with its published shots as rows of these embeddings; missing ones are named."""
+    if data.names_train is None and _named(protocol):
+        raise InputError(
+            f"the published shots of {protocol.name} are file names, and {shown(source)} has no "
+            "names_train: add the file names of its training rows, or use random draws"
+        )
+    draw = _draw(protocol, data.names_train, data.y_train.tolist(), shown(source))
+    return replace(protocol, canonical=tuple(tuple(rows.tolist()) for rows in draw.rows))
+
+
+def known_rows(protocol: Protocol, data: Embeddings) -> list[int]:
+    """Rows of those published shots that these embeddings have, in no particular order."""
+    wanted = [shot for session in protocol.canonical for shot in session]
+    return list(find_shots(data.names_train, len(data.y_train), wanted).values())
+
+
+def _named(protocol: Protocol) -> bool:
+    return any(isinstance(shot, str) for session in protocol.canonical for shot in session)
+
+
+def _draw(
+    protocol: Protocol, names: Sequence[str] | None, labels: Sequence[int], source: str
+) -> ShotDraw:
     if not protocol.canonical:
         raise InputError(f"{protocol.name} has no published shot list: use random draws")
     wanted = [shot for session in protocol.canonical for shot in session]
-    rows = find_shots(images.train, wanted)
+    rows = find_shots(names, len(labels), wanted)
     lost = [str(shot) for shot in wanted if shot not in rows]
     if lost:
         raise InputError(
             f"{len(lost)} of {len(wanted)} published shots of {protocol.name} are not in "
-            f"{shown(images.source)}, such as {', '.join(shown(s) for s in lost[:3])}: complete "
+            f"{source}, such as {', '.join(shown(s) for s in lost[:3])}: complete "
             "the set, or use random draws"
         )
     sessions = []
     for session, shots in enumerate(protocol.canonical, start=1):
-        found = torch.tensor([rows[shot] for shot in shots])
-        labels = images.train.labels[found.numpy()].tolist()
+        found = [rows[shot] for shot in shots]
         allowed = protocol.session_labels(session)
-        wrong = next((s for s, y in zip(shots, labels, strict=True) if y not in allowed), None)
-        if wrong is not None:
+        wrong = next((s for s, r in zip(shots, found, strict=True) if labels[r] not in allowed), "")
+        if wrong != "":
             raise InputError(
-                f"shot {shown(wrong)} of session {session} has another class in "
-                f"{shown(images.source)}: its rows or labels are not those of {protocol.name}"
+                f"shot {shown(wrong)} of session {session} has another class in {source}: its rows "
+                f"or labels are not those of {protocol.name}"
             )
-        sessions.append(found)
+        sessions.append(torch.tensor(found))
     return ShotDraw("canonical", tuple(sessions))

@@ -1,0 +1,331 @@
+"""The embeddings file on disk: three formats, one content, and every way in which it is wrong."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import zipfile
+from contextlib import suppress
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import save_file
+
+from cala.core.mixing import FakePool
+from cala.data.embeddings import Embeddings, load_embeddings, save_embeddings
+from cala.errors import InputError
+from data.embedding_arrays import arrays, write
+
+
+def parquet() -> None:
+    pytest.importorskip("pyarrow", reason="pip install 'cala[parquet]'")
+
+
+def whole(d: int = 3) -> Embeddings:
+    torch.manual_seed(0)
+    return Embeddings(
+        x_train=torch.randn(12, d),
+        y_train=torch.arange(12) % 4,
+        x_test=torch.randn(8, d),
+        y_test=torch.arange(8) % 4,
+        fakes=FakePool(torch.randn(3, 5, d), torch.tensor([[0, 1], [2, 1], [3, 0]])),
+        holdout=torch.arange(12) % 3 == 0,
+        scale=16.0,
+        class_names=("plain", "zwölf 🐦", "with, comma", 'quote"'),
+        names_train=tuple(f"images/ä {i}.jpg" for i in range(12)),
+        names_test=tuple(f"test/{i}.jpg" for i in range(8)),
+        provenance={"encoder": "resnet20", "command": "cala encode …", "size": [32, 32]},
+    )
+
+
+def same(a: object, b: object) -> bool:
+    if isinstance(a, FakePool):
+        return same(a.features, b.features) and same(a.pairs, b.pairs)
+    return torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".parquet", ".NPZ"])
+@pytest.mark.parametrize("content", ["everything", "what is needed", "no test rows"])
+def test_what_is_saved_is_loaded(tmp_path, suffix, content):
+    if suffix == ".parquet":
+        parquet()
+    data = whole()
+    if content != "everything":
+        data = Embeddings(data.x_train, data.y_train, data.x_test, data.y_test)
+    if content == "no test rows":
+        data = replace(data, x_test=torch.zeros(0, 3), y_test=data.y_test[:0])
+    path = save_embeddings(tmp_path / f"odd näme 🐦{suffix}", data)
+    again = load_embeddings(path)
+    for field in fields(Embeddings):
+        assert same(getattr(data, field.name), getattr(again, field.name)), field.name
+    assert [p.name for p in tmp_path.iterdir()] == [path.name], "nothing is left beside it"
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".parquet"])
+def test_half_precision_when_asked(tmp_path, suffix):
+    if suffix == ".parquet":
+        parquet()
+    data = whole(64)
+    full, half = (
+        save_embeddings(tmp_path / f"{name}{suffix}", data, half=name == "half")
+        for name in ("full", "half")
+    )
+    assert half.stat().st_size < full.stat().st_size - 2 * 64 * 20
+    again = load_embeddings(half)
+    assert again.x_train.dtype == torch.float32
+    assert torch.equal(again.x_train, data.x_train.half().float())
+    assert torch.equal(again.fakes.features, data.fakes.features.half().float())
+    with pytest.raises(InputError, match="x_train has numbers beyond 65,504"):
+        save_embeddings(half, replace(data, x_train=data.x_train * 1e6), half=True)
+
+
+def test_what_cannot_be_saved(tmp_path):
+    data = whole()
+    view = data.dev(1, seed=0, keep=[])
+    with pytest.raises(InputError, match="this is a view"):
+        save_embeddings(tmp_path / "a.npz", view)
+    with pytest.raises(InputError, match="provenance is no JSON"):
+        save_embeddings(tmp_path / "a.npz", replace(data, provenance={"a": {1, 2}}))
+    with pytest.raises(InputError, match="names_train has 3 names for 12 rows"):
+        save_embeddings(tmp_path / "a.npz", replace(data, names_train=("a", "b", "c")))
+    with pytest.raises(InputError, match="must end in"):
+        save_embeddings(tmp_path / "a.pt", data)
+    with pytest.raises(InputError, match="cannot be written"):
+        save_embeddings(tmp_path / "nowhere" / "a.npz", data)
+    (tmp_path / "folder.npz").mkdir()
+    with pytest.raises(InputError, match="cannot be written"):
+        save_embeddings(tmp_path / "folder.npz", data)
+    assert [p.name for p in tmp_path.iterdir()] == ["folder.npz"]
+
+
+def test_an_old_file_stays_when_writing_fails(tmp_path, monkeypatch):
+    path = save_embeddings(tmp_path / "a.npz", whole())
+    before = path.read_bytes()
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    with pytest.raises(InputError, match="No space left"):
+        save_embeddings(path, whole(5))
+    assert path.read_bytes() == before
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_bfloat16(tmp_path):
+    from safetensors.torch import save_file as save_torch
+
+    data = whole()
+    saved = save_embeddings(tmp_path / "a.npz", replace(data, x_train=data.x_train.bfloat16()))
+    assert torch.equal(load_embeddings(saved).x_train, data.x_train.bfloat16().float())
+    tensors = {k: torch.from_numpy(v) for k, v in arrays(scale=None).items()}
+    tensors["x_train"] = tensors["x_train"].bfloat16()
+    save_torch(tensors, tmp_path / "b.safetensors")
+    found = load_embeddings(tmp_path / "b.safetensors")
+    assert torch.equal(found.x_train, tensors["x_train"].float())
+
+
+N = 40  # training rows
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"x_test": None}, "lacks x_test: it holds x_train"),
+        ({"x_train": np.zeros((0, 3)), "y_train": np.zeros(0, int)}, "x_train has no row"),
+        ({"x_train": np.zeros((N, 0)), "x_test": np.zeros((8, 0))}, r"x_train is \(40, 0\), not"),
+        ({"x_train": np.zeros(N)}, r"x_train is \(40,\), not \(n, d\)"),
+        ({"x_train": np.zeros((N, 3), complex)}, "x_train is complex128: give real numbers"),
+        ({"x_train": np.full((N, 3), "a")}, "x_train is <U1: give real numbers"),
+        ({"x_train": np.full((N, 3), np.nan)}, "x_train contains NaN"),
+        ({"x_test": np.full((8, 3), -np.inf)}, "x_test contains NaN"),
+        ({"x_test": np.full((8, 3), 1e300)}, "number too large for 32 bits"),
+        ({"x_test": np.zeros((8, 5))}, "they differ in dimension"),
+        ({"y_train": np.zeros(3, int)}, r"y_train \(3,\) does not fit x_train: .* \(40,\)"),
+        ({"y_train": np.zeros((N, 1), int)}, r"y_train \(40, 1\) does not fit"),
+        ({"y_train": np.full(N, 0.5)}, "y_train is float64: give integers"),
+        ({"y_train": np.full(N, np.nan)}, "y_train is float64"),
+        ({"y_test": np.full(8, -1)}, r"y_test holds -1: it must lie in 0\.\."),
+        ({"y_test": np.full(8, 2**63, np.uint64)}, "y_test holds 9223372036854775808"),
+        ({"y_test": np.full(8, "cat")}, "must both be integers or both be strings"),
+        ({"y_test": np.full(8, True)}, "y_test is bool: give integers"),
+        ({"class_names": np.array(["a", "b"])}, r"y_train holds 2: it must lie in 0\.\.1"),
+        ({"class_names": np.array(["a", "b", "a", "c"])}, "class_names holds 'a' twice"),
+        ({"class_names": np.arange(4)}, "class_names is int64 of shape"),
+        ({"names_train": np.array(["a", "b"])}, "names_train has 2 names for 40 rows"),
+        ({"names_test": np.array("a")}, r"names_test is <U1 of shape \(\)"),
+        ({"pairs": None}, "fake needs the member pairs"),
+        ({"fake": None}, "pairs needs the member fake"),
+        ({"fake": np.zeros((5, 3))}, r"fake is \(5, 3\)"),
+        ({"fake": np.zeros((5, 0, 3))}, r"fake is \(5, 0, 3\), not .* none of them 0"),
+        ({"fake": np.zeros((0, 5, 3)), "pairs": np.zeros((0, 2), int)}, r"fake is \(0, 5, 3\)"),
+        ({"fake": np.full((5, 6, 3), np.nan)}, "fake contains NaN"),
+        ({"pairs": np.zeros((4, 2), int)}, r"pairs is \(4, 2\), not \(5, 2\)"),
+        ({"pairs": np.full((5, 2), 0.5)}, "pairs is float64"),
+        ({"pairs": np.full((5, 2), 9)}, r"pairs holds 9: it must lie in 0\.\.3"),
+        ({"pairs": np.full((5, 2), 2)}, "pairs mixes class 2 with itself"),
+        ({"holdout": np.zeros(3, bool)}, r"holdout is \(3,\), not one bool per training row"),
+        ({"holdout": np.zeros((N, 1), bool)}, r"holdout is \(40, 1\)"),
+        ({"holdout": np.array([3, -1])}, r"holdout holds -1: it must lie in 0\.\.39"),
+        ({"holdout": np.array([3, N])}, "holdout holds 40"),
+        ({"holdout": np.array([0.0, 1.0])}, "holdout is float64"),
+        ({"holdout": np.array([1, 0, 1])}, "holdout is no mask of 40 rows"),
+        ({"scale": np.float32(np.nan)}, "scale is nan: a logit scale is finite and above 0"),
+        ({"scale": np.float32(0)}, "scale is 0.0"),
+        ({"scale": np.float32(-16)}, "scale is -16.0"),
+        ({"scale": np.array([16.0])}, r"scale is float64 of shape \(1,\): give a single number"),
+        ({"scale": np.array("16")}, "scale is <U2"),
+        ({"provenance": np.array("resnet")}, "provenance is not the text of a JSON object"),
+        ({"provenance": np.array("[1]")}, "provenance is not the text of a JSON object"),
+    ],
+)
+def test_what_does_not_fit_is_named(tmp_path, changes, message):
+    path = write(tmp_path, **changes)
+    with pytest.raises(InputError, match=message) as caught:
+        load_embeddings(path)
+    assert str(caught.value).startswith(str(path))
+
+
+def test_string_labels_outside_the_class_names(tmp_path):
+    labels = {"y_train": np.repeat(["a", "b"], 20), "y_test": np.repeat(["a", "c"], 4)}
+    with pytest.raises(InputError, match="y_test has 'c', which class_names lacks"):
+        load_embeddings(write(tmp_path, **labels, pairs=None, fake=None, class_names=["a", "b"]))
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int64])
+def test_a_mask_of_zeros_and_ones_is_a_mask(tmp_path, kind):
+    given = (np.arange(N) % 4 == 0).astype(kind)
+    data = load_embeddings(write(tmp_path, holdout=given))
+    assert data.holdout.nonzero()[:, 0].tolist() == list(range(0, N, 4))
+    ones = load_embeddings(write(tmp_path, holdout=np.ones(N, kind)))
+    assert ones.holdout.all()
+
+
+def test_a_mask_that_marks_nothing_is_none(tmp_path):
+    for given in (np.zeros(N, bool), np.zeros(N, np.uint8), np.zeros(0)):
+        assert load_embeddings(write(tmp_path, holdout=given)).holdout is None
+    few = {"x_train": np.ones((2, 3)), "y_train": np.array([0, 1]), "fake": None, "pairs": None}
+    with pytest.raises(InputError, match="holdout may be a mask or row numbers here"):
+        load_embeddings(write(tmp_path, **few, holdout=np.array([0, 1])))
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".parquet"])
+def test_files_cut_short_or_of_another_kind(tmp_path, suffix):
+    if suffix == ".parquet":
+        parquet()
+    good = save_embeddings(tmp_path / f"good{suffix}", whole()).read_bytes()
+    broken = tmp_path / f"broken{suffix}"
+    cuts = [good[:n] for n in (0, 1, 8, 100, len(good) // 2, len(good) - 30, len(good) - 1)]
+    for content in (b"hello", b"\x00" * 500, b"\xff" * 500, *cuts):
+        broken.write_bytes(content)
+        with pytest.raises(InputError, match=r"broken\.\w+ cannot be read as"):
+            load_embeddings(broken)
+
+
+def test_a_flipped_byte_anywhere_gives_data_or_an_error(tmp_path):
+    for suffix in (".npz", ".safetensors"):
+        good = save_embeddings(tmp_path / f"good{suffix}", whole()).read_bytes()
+        broken = tmp_path / f"broken{suffix}"
+        for place in range(0, len(good), max(1, len(good) // 150)):
+            broken.write_bytes(good[:place] + bytes([good[place] ^ 0x5A]) + good[place + 1 :])
+            with suppress(InputError):
+                load_embeddings(broken)
+
+
+def test_compressed_members_that_are_damaged(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, **arrays())
+    content = path.read_bytes()
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        start = archive.getinfo("x_train.npy").header_offset + 60
+    path.write_bytes(content[:start] + b"\xff" * 40 + content[start + 40 :])
+    with pytest.raises(InputError, match=r"a\.npz cannot be read as \.npz: x_train is damaged"):
+        load_embeddings(path)
+
+
+def test_other_content_under_the_name(tmp_path):
+    path = tmp_path / "a.npz"
+    with path.open("wb") as file:
+        np.save(file, np.zeros((3, 3)))
+    with pytest.raises(InputError, match=r"holds a single array: write it with numpy\.savez"):
+        load_embeddings(path)
+    np.savez(path, **arrays(x_train=np.array([{"a": 1}], dtype=object)))
+    with pytest.raises(InputError, match="x_train is damaged or no plain array"):
+        load_embeddings(path)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x_train", "text")
+    with pytest.raises(InputError, match="x_train is no array"):
+        load_embeddings(path)
+    with zipfile.ZipFile(path, "w"):
+        pass
+    with pytest.raises(InputError, match="lacks x_train, y_train, x_test, y_test: it holds noth"):
+        load_embeddings(path)
+
+
+def test_places_without_a_file(tmp_path):
+    with pytest.raises(InputError, match=r"no embeddings file at .*nothing\.npz: it does not exis"):
+        load_embeddings(tmp_path / "nothing.npz")
+    (tmp_path / "folder.npz").mkdir()
+    with pytest.raises(InputError, match="it is a folder"):
+        load_embeddings(tmp_path / "folder.npz")
+    with pytest.raises(InputError, match="nul"):
+        load_embeddings("nul\0byte.npz")
+    (tmp_path / "a.csv").write_text("1,2")
+    with pytest.raises(InputError, match=r"must end in \.npz, \.safetensors, \.parquet"):
+        load_embeddings(tmp_path / "a.csv")
+
+
+def test_safetensors_of_other_hands(tmp_path):
+    path = tmp_path / "a.safetensors"
+    save_file(arrays(scale=None), path, metadata={"format": "pt"})
+    assert load_embeddings(path).class_names is None
+    for header in ({"class_names": "not json"}, {"class_names": json.dumps([1, 2, 3, 4])}):
+        save_file(arrays(scale=None), path, metadata=header)
+        with pytest.raises(InputError, match=r"a\.safetensors"):
+            load_embeddings(path)
+
+
+def test_parquet_names_its_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    path = tmp_path / "a.parquet"
+    with pytest.raises(InputError, match=r"pip install 'cala\[parquet\]'"):
+        save_embeddings(path, whole())
+    path.write_bytes(b"PAR1")
+    with pytest.raises(InputError, match=r"pip install 'cala\[parquet\]'"):
+        load_embeddings(path)
+
+
+def test_parquet_of_other_hands(tmp_path):
+    parquet()
+    import pyarrow as pa
+    from pyarrow import parquet as pq
+
+    path = tmp_path / "a.parquet"
+    columns = {
+        "part": ["train"] * 4 + ["test"] * 2,
+        "label": ["cat", "cat", "dog", "dog", "cat", "dog"],
+        "vector": [[float(i), 1.0] for i in range(6)],
+        "note": list("abcdef"),
+    }
+    pq.write_table(pa.table(columns), path)
+    data = load_embeddings(path)
+    assert data.class_names == ("cat", "dog")
+    assert data.x_train.tolist() == [[0, 1], [1, 1], [2, 1], [3, 1]]
+    assert (data.names_train, data.holdout, data.fakes) == (None, None, None)
+    for change, message in (
+        ({"part": ["train"] * 4 + ["dev"] * 2}, "part is 'dev'"),
+        ({"vector": [[1.0]] * 5 + [[1.0, 2.0]]}, "vector is empty or of different lengths"),
+        ({"vector": [[1.0]] * 5 + [None]}, "vector is empty or of different lengths"),
+        ({"vector": [1.0] * 6}, "cannot be read as"),
+        ({"label": [0, 0, 1, None, 0, 1]}, "y_train is object"),
+        ({"part": ["train"] * 3 + ["test", "fake", "fake"]}, "need pair_a and pair_b"),
+    ):
+        pq.write_table(pa.table({**columns, **change}), path)
+        with pytest.raises(InputError, match=message):
+            load_embeddings(path)
+    pq.write_table(pa.table({k: v for k, v in columns.items() if k != "label"}), path)
+    with pytest.raises(InputError, match="lacks the column label: it has part, vector, note"):
+        load_embeddings(path)
