@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import shutil
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import platformdirs
@@ -29,6 +30,24 @@ def cache_folder(*parts: str) -> Path:
             "set CALA_CACHE to a folder that can be written"
         ) from error
     return folder
+
+
+def cache_contents() -> dict[str, tuple[int, int]]:
+    """Kinds of entries in the cache: number of files and bytes of each."""
+    found = {}
+    for folder in sorted(p for p in cache_folder().iterdir() if p.is_dir()):
+        sizes = []
+        for path in folder.rglob("*"):
+            with suppress(OSError):  # another process may be at work
+                if path.is_file():
+                    sizes.append(path.stat().st_size)
+        found[folder.name] = (len(sizes), sum(sizes))
+    return found
+
+
+def clear_cache(kind: str) -> None:
+    """Delete all entries of a kind; a process that uses one keeps what it has open."""
+    shutil.rmtree(cache_folder() / kind, ignore_errors=True)
 
 
 @contextmanager

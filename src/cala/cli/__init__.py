@@ -7,7 +7,7 @@ import sys
 import typer
 
 from cala import __version__
-from cala.cli import data, lists, run, train
+from cala.cli import cache, data, encode, lists, run, train
 from cala.errors import CalaError
 
 app = typer.Typer(
@@ -36,8 +36,10 @@ def _root(
 
 run.register(app)
 train.register(app)
+encode.register(app)
 lists.register(app)
 app.add_typer(data.app, name="data")
+app.add_typer(cache.app, name="cache")
 
 
 def main() -> None:

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from cala.errors import InputError
-
 if TYPE_CHECKING:
     from cala.data.images import ImageSet
     from cala.training.recipes import Recipe
@@ -49,6 +47,9 @@ def train(
     resume: bool = typer.Option(False, help="Continue the run in the folder."),
     minutes: float = typer.Option(5.0, min=0.0, help="Between checkpoints."),
     device: str = typer.Option("auto", help="cpu, cuda, cuda:1, mps or auto."),
+    devices: int = typer.Option(1, min=1, help="How many, through lightning-fabric."),
+    strategy: str = typer.Option("ddp", help="Of lightning-fabric, for several devices."),
+    tensorboard: bool = typer.Option(False, help="Also write TensorBoard events."),
     precision: str = typer.Option("auto", help="full, bf16, fp16 or auto."),
     threads: int | None = typer.Option(None, min=1, help="Processor threads.", show_default=False),
     compiled: bool = typer.Option(False, "--compile", help="Use torch.compile."),
@@ -63,7 +64,11 @@ def train(
     """
     import torch
 
+    from cala.cli.devices import choose_device
+    from cala.data.protocol import base_classes
     from cala.data.sets import open_images
+    from cala.training.devices import FabricRanks, Single
+    from cala.training.events import epoch_events
     from cala.training.session import BaseSession, train_base
 
     if threads is not None:
@@ -72,11 +77,13 @@ def train(
     for bad in images.skipped:
         typer.echo(f"left out: {bad.name} ({bad.why})", err=True)
     chosen = _recipe(images, recipe).changed(encoder=encoder, epochs=epochs, batch=batch, lr=lr)
-    place = _device(device)
+    place = choose_device(device)
+    ranks = FabricRanks(devices, strategy, place) if devices > 1 else Single()
+    place = str(ranks.device) if isinstance(ranks, FabricRanks) else place
     session = BaseSession(
         images=images,
         recipe=chosen,
-        n_base=_base(images) if base is None else base,
+        n_base=base_classes(images.name, len(images.classes), base),
         out=out,
         seed=seed,
         holdout=holdout,
@@ -86,16 +93,26 @@ def train(
         autocast=_precision(precision, place),
         compiled=compiled,
         minutes=minutes,
+        ranks=ranks,
     )
-    with _Stop() as stop, _Screen(chosen, quiet) as screen:
+    events = epoch_events(out) if tensorboard and ranks.rank == 0 else None
+    with _Stop() as stop, _Screen(chosen, quiet or ranks.rank > 0) as screen:
+
+        def after_epoch(line: dict[str, Any]) -> None:
+            screen.epoch(line)
+            if events is not None:
+                events(line)
+
         path = train_base(
             session,
             resume=resume,
             stop=stop.asked,
             loading=screen.loading,
             after_step=screen.step,
-            after_epoch=screen.epoch,
+            after_epoch=after_epoch,
         )
+    if ranks.rank:
+        return
     if path is None:
         typer.echo(f"stopped; the same command with --resume continues from {out}", err=True)
         raise typer.Exit(130)
@@ -106,27 +123,6 @@ def _recipe(images: ImageSet, name: str | None) -> Recipe:
     from cala.training.recipes import RECIPES
 
     return RECIPES[name or USUAL.get(images.name, "fast-photos")]
-
-
-def _base(images: ImageSet) -> int:
-    from cala.data.protocol import MANIFESTS, load_protocol
-
-    return load_protocol(images.name).base if images.name in MANIFESTS else len(images.classes)
-
-
-def _device(name: str) -> str:
-    import torch
-
-    if name == "auto":
-        if torch.cuda.is_available():
-            return "cuda"
-        return "mps" if torch.backends.mps.is_available() else "cpu"
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError) as error:
-        first = str(error).splitlines()[0]
-        raise InputError(f"device {name!r} cannot be used here ({first}): try cpu") from error
-    return name
 
 
 def _precision(name: str, device: str) -> Any:

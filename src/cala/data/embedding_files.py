@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,14 @@ def write_members(path: Path, members: Members) -> None:
         raise
     except (OSError, ValueError) as error:
         raise InputError(f"{shown(path)} cannot be written ({reason(error)})") from error
+
+
+def check_target(path: Path) -> None:
+    """Raise if `path` cannot become an embeddings file, before the work that fills it."""
+    _suffix(path)
+    folder = path.resolve().parent
+    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise InputError(f"{shown(path)} cannot be written: is {shown(folder)} a folder of yours?")
 
 
 def is_embeddings_file(path: str | Path) -> bool:

@@ -111,6 +111,15 @@ def load_protocol(name: str) -> Protocol:
     return Protocol(**numbers, canonical=canonical, expected=expected)
 
 
+def base_classes(name: str, classes: int, given: int | None = None) -> int:
+    """How many classes are base: as given, the benchmark's, or all of an own set."""
+    if given is not None:
+        if not 1 <= given <= classes:
+            raise InputError(f"{given} base classes of {classes} are not possible")
+        return given
+    return load_protocol(name).base if name in MANIFESTS else classes
+
+
 def _checksum(entries: Iterable[Shot]) -> str:
     return hashlib.sha256(",".join(str(entry) for entry in entries).encode()).hexdigest()
 

@@ -39,7 +39,6 @@ def embed(
     tta : `flip` averages the embedding of each image and of its mirror image
     advance : called with the number of images that were just finished
     """
-    check_choice("tta", tta, TTA)
     part = split if rows is None else split.take(rows)
     digests = [bytes.fromhex(d) for d in _readable(part)]
     batch = batch_size(encoder)
@@ -48,8 +47,26 @@ def embed(
         for pixels in part.batches(batch, chosen):
             yield encoder.inputs(pixels)
 
-    views = {"plain": _same} if tta == "none" else {"plain": _same, "flip": _mirror}
-    parts = encode_missing(encoder, views, digests, images, advance)
+    return encode_views(encoder, "plain", tta, digests, images, advance)
+
+
+def encode_views(
+    encoder: Encoder,
+    kind: str,
+    tta: str,
+    digests: Sequence[bytes],
+    make: Make,
+    advance: Advance = lambda done: None,
+) -> Floats:
+    """`encode_missing`, averaged over the views that `tta` asks for: (n, d).
+
+    kind : `plain` images or the `mix` of two
+    """
+    check_choice("tta", tta, TTA)
+    views: dict[str, View] = {kind: _same}
+    if tta == "flip":
+        views["flip" if kind == "plain" else f"{kind}-flip"] = _mirror
+    parts = encode_missing(encoder, views, digests, make, advance)
     return parts[0] if len(parts) == 1 else ((parts[0] + parts[1]) / 2).astype(np.float32)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from cala.core.mixing import FakePool, draw_pairs, draw_parents, mix
 from cala.data.images import ImageSplit
 from cala.encoders.base import Encoder
-from cala.encoders.embed import Advance, batch_size, encode_missing
+from cala.encoders.embed import Advance, batch_size, encode_views
 from cala.errors import InputError
 
 PAIRS = 600
@@ -28,6 +28,7 @@ def fake_pool(
     *,
     pairs: int = PAIRS,
     images: int = IMAGES,
+    tta: str = "none",
     seed: int = 0,
     advance: Advance = lambda done: None,
 ) -> FakePool:
@@ -60,7 +61,7 @@ def fake_pool(
             )
             yield mix(first, second, lam[part].to(first)[:, None, None, None])
 
-    (features,) = encode_missing(encoder, {"mix": lambda x: x}, digests, mixed, advance)
+    features = encode_views(encoder, "mix", tta, digests, mixed, advance)
     return FakePool(torch.from_numpy(features).unflatten(0, (len(chosen), images)), chosen)
 
 

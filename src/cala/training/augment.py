@@ -84,7 +84,7 @@ class ResizedCrop:
         grid = F.affine_grid(theta, shape, align_corners=False)
         pixels = images.permute(0, 3, 1, 2).float()
         out = F.grid_sample(pixels, grid, padding_mode="border", align_corners=False)
-        return _like(out.permute(0, 2, 3, 1), images)
+        return like(out.permute(0, 2, 3, 1), images)
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class ColourJitter:
         middle = grey(x).mean((1, 2, 3), keepdim=True)
         x = (middle + (x - middle) * contrast).clamp(0, 255)
         x = grey(x) + (x - grey(x)) * colour
-        return _like(x, images)
+        return like(x, images)
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,8 @@ def grey(images: Tensor) -> Tensor:
     return (images * images.new_tensor([0.299, 0.587, 0.114])).sum(-1, keepdim=True)
 
 
-def _like(values: Tensor, images: Tensor) -> Tensor:
+def like(values: Tensor, images: Tensor) -> Tensor:
+    """Values in the type that the images have."""
     if images.dtype == torch.uint8:
         return values.round().clamp(0, 255).to(torch.uint8)
     return values

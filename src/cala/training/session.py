@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,11 @@ from cala.files import shown, write_text
 from cala.registry import check_choice
 from cala.training.augment import Augmentation, ColourJitter, Cutout, Flip, PadCrop, ResizedCrop
 from cala.training.checkpoint import load_checkpoint, save_checkpoint
+from cala.training.devices import Ranks, Single
 from cala.training.images import Advance, base_rows, load_base
 from cala.training.loop import Trainer, seeded
 from cala.training.objective import BaseModel, CosineClassifier
+from cala.training.policy import Policy
 from cala.training.recipes import Recipe
 
 SELECTIONS = ("last", "validation")
@@ -42,6 +44,8 @@ class BaseSession:
     holdout : images per base class that training never sees
     selection : which weights become the encoder: the last, or the best on held-out images
     init : weight file to start from
+    minutes : between checkpoints
+    ranks : the processes that train together; the first of them writes
     """
 
     images: ImageSet
@@ -56,6 +60,7 @@ class BaseSession:
     autocast: torch.dtype | None = None
     compiled: bool = False
     minutes: float = 5.0
+    ranks: Ranks = field(default_factory=Single)
 
     def __post_init__(self) -> None:
         check_choice("selection", self.selection, SELECTIONS)
@@ -63,6 +68,11 @@ class BaseSession:
             raise InputError(f"holdout is {self.holdout}: use 0 or more images per class")
         if self.selection == "validation" and not self.holdout:
             raise InputError("selection by validation needs held-out images: add --holdout 25")
+        if self.recipe.batch % self.ranks.world:
+            raise InputError(
+                f"a batch of {self.recipe.batch} cannot be shared by {self.ranks.world} devices: "
+                "use a multiple with --batch"
+            )
         if self.recipe.pretrained and self.init is None:
             raise InputError(
                 f"recipe {self.recipe.name} starts from pretrained weights: give --init FILE, such "
@@ -123,23 +133,28 @@ def train_base(
         device=session.device,
         autocast=session.autocast,
         compiled=session.compiled,
+        ranks=session.ranks,
     )
     if found is not None:
         trainer.restore(found[0], found[2])
-    _make_folder(out)
-    write_text(out / CONFIG, json.dumps(session.config, indent=1) + "\n")
+    first = session.ranks.rank == 0
+    if first:
+        _make_folder(out)
+        write_text(out / CONFIG, json.dumps(session.config, indent=1) + "\n")
     written = time.monotonic()
 
     def save() -> None:
         nonlocal written
+        written = time.monotonic()
+        if not first:
+            return
         save_checkpoint(checkpoint, trainer.tensors(), session.config, trainer.progress)
         lines = [json.dumps(line) + "\n" for line in trainer.progress.log]
         write_text(out / LOG, "".join(lines))
-        written = time.monotonic()
 
     def each_step(trainer: Trainer) -> bool:
         after_step(trainer)
-        stopping = stop()
+        stopping = bool(session.ranks.total(torch.tensor(float(stop()))) > 0)
         if stopping or time.monotonic() - written > 60 * session.minutes:
             save()
         return stopping
@@ -147,7 +162,10 @@ def train_base(
     if not trainer.run(after_step=each_step, after_epoch=lambda t: after_epoch(t.progress.log[-1])):
         return None
     save()
-    return _write_encoder(session, trainer, rows.holdout)
+    if first:
+        _write_encoder(session, trainer, rows.holdout)
+    session.ranks.wait()
+    return out / ENCODER
 
 
 def make_model(session: BaseSession) -> BaseModel:
@@ -172,19 +190,20 @@ def augmentation(recipe: Recipe) -> Augmentation:
         operations += [ResizedCrop(recipe.transform.size, recipe.area), Flip()]
     if recipe.jitter:
         operations.append(ColourJitter(recipe.jitter, recipe.jitter, recipe.jitter))
+    if recipe.policy:
+        operations.append(Policy(recipe.policy))
     if recipe.cutout:
         operations.append(Cutout(recipe.cutout))
     return Augmentation(tuple(operations))
 
 
-def _write_encoder(session: BaseSession, trainer: Trainer, holdout: Any) -> Path:
+def _write_encoder(session: BaseSession, trainer: Trainer, holdout: Any) -> None:
     model = trainer.model
     if session.selection == "validation":
         model.load_state_dict(trainer.best)
     digests = session.images.train.digests(holdout)
-    path = session.out / ENCODER
     save_encoder(
-        path,
+        session.out / ENCODER,
         model.encoder,
         architecture=session.recipe.encoder,
         transform=session.recipe.transform,
@@ -201,7 +220,6 @@ def _write_encoder(session: BaseSession, trainer: Trainer, holdout: Any) -> Path
             "minutes": round(trainer.progress.seconds / 60, 1),
         },
     )
-    return path
 
 
 def _same(found: dict[str, Any], wanted: dict[str, Any], path: Path) -> None:

@@ -1,0 +1,56 @@
+"""`cala cache info|clear`: what was computed once and is kept."""
+
+from __future__ import annotations
+
+import json
+
+import typer
+
+app = typer.Typer(help="Look at the cache, or empty it.", no_args_is_help=True)
+
+
+@app.command()
+def info(as_json: bool = typer.Option(False, "--json", help="For machines.")) -> None:
+    """Where the cache lies and what is in it.
+
+    Example: cala cache info
+    """
+    from cala.files import cache_contents, cache_folder
+
+    root, found = cache_folder(), cache_contents()
+    if as_json:
+        content = {kind: {"files": n, "bytes": size} for kind, (n, size) in found.items()}
+        typer.echo(json.dumps({"folder": str(root), "contents": content}, indent=1))
+        return
+    typer.echo(f"{root}")
+    for kind, (count, size) in found.items():
+        typer.echo(f"  {kind:<12} {count:>8,} files  {size / 1e6:>10,.1f} MB")
+    if not found:
+        typer.echo("  empty")
+
+
+@app.command()
+def clear(
+    kind: str | None = typer.Argument(None, help="One kind, as `cala cache info` lists them."),
+    yes: bool = typer.Option(False, "--yes", "-y", help="Do not ask."),
+) -> None:
+    """Delete what can be computed again.
+
+    Example: cala cache clear embeddings --yes
+    """
+    from cala.files import cache_contents, clear_cache
+    from cala.registry import check_choice
+
+    found = cache_contents()
+    if kind is not None:
+        check_choice("kind of cache", kind, found)
+    chosen = list(found) if kind is None else [kind]
+    size = sum(found[name][1] for name in chosen)
+    if not chosen:
+        typer.echo("the cache is empty")
+        return
+    if not yes:
+        typer.confirm(f"delete {', '.join(chosen)} ({size / 1e6:,.1f} MB)?", abort=True)
+    for name in chosen:
+        clear_cache(name)
+    typer.echo(f"deleted {size / 1e6:,.1f} MB")

@@ -1,0 +1,87 @@
+"""`cala encode`: images to an embeddings file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+ENCODER = typer.Option(None, help="`cala encoders` lists them; or a file of `cala train`.")
+TTA = typer.Option("none", help="flip averages each image with its mirror image.")
+FAKES = typer.Option(600, min=0, help="Fake classes mixed from base images; 0 for none.")
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(encode)
+
+
+def encode(
+    dataset: str = typer.Argument(..., help="A folder of images, or a benchmark's name."),
+    out: Path = typer.Option(
+        ..., "-o", "--out", help="Embeddings file (.npz, .safetensors, .parquet)."
+    ),
+    encoder: str = typer.Option(
+        "efficientnet-lite0", help="`cala encoders` lists them; or a file of `cala train`."
+    ),
+    data: Path | None = typer.Option(
+        None, help="Folder of the benchmark's images.", show_default=False
+    ),
+    base: int | None = typer.Option(
+        None, help="Base classes (default: the benchmark's, or all).", show_default=False
+    ),
+    tta: str = TTA,
+    fakes: int = FAKES,
+    fake_images: int = typer.Option(25, min=1, help="Images per fake class."),
+    seed: int = typer.Option(0, min=0, help="Of the fake classes."),
+    holdout: float | None = typer.Option(
+        None, help="Share of each class for testing, for folders without test/."
+    ),
+    half: bool = typer.Option(False, help="Store half precision."),
+    skip_bad: bool = typer.Option(False, help="Leave out images that cannot be read."),
+    device: str = typer.Option("auto", help="cpu, cuda, cuda:1, mps or auto."),
+    threads: int | None = typer.Option(None, min=1, help="Processor threads.", show_default=False),
+    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
+) -> None:
+    """Encode every image of a set once, and write an embeddings file.
+
+    What was encoded before comes from the cache; stopped at any moment, the same command goes on.
+
+    Example: cala encode photos/ --encoder efficientnet-lite0 --holdout 0.2 -o photos.npz
+    """
+    import torch
+
+    from cala.cli.devices import choose_device
+    from cala.cli.progress import progress_bar
+    from cala.data.embedding_files import check_target
+    from cala.data.embeddings import save_embeddings
+    from cala.data.locate import locate
+    from cala.data.protocol import base_classes
+    from cala.data.sets import open_images
+    from cala.encoders.encode import encode_set
+    from cala.encoders.registry import load_encoder
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    check_target(out)
+    model = load_encoder(encoder, choose_device(device))
+    path, kind = locate(dataset, data)
+    options = {} if holdout is None else {"holdout": holdout}
+    images = open_images(path, kind, on_bad="skip" if skip_bad else "raise", **options)
+    for bad in images.skipped:
+        typer.echo(f"left out: {bad.name} ({bad.why})", err=True)
+    with progress_bar(f"encoding {images.name}", quiet) as advance:
+        found = encode_set(
+            images,
+            model,
+            base=range(base_classes(images.name, len(images.classes), base)),
+            tta=tta,
+            pairs=fakes,
+            fake_images=fake_images,
+            seed=seed,
+            advance=advance,
+        )
+    save_embeddings(out, found, half=half)
+    typer.echo(
+        f"{out}: {len(found.x_train):,} training and {len(found.x_test):,} test images, "
+        f"{len(images.classes)} classes, {model.dim} dimensions"
+    )

@@ -1,0 +1,123 @@
+"""A whole image set -> embeddings with everything that a protocol needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cala.core.mixing import FakePool
+from cala.data.embeddings import Embeddings
+from cala.data.images import ImageSet, ImageSplit
+from cala.encoders.base import Encoder
+from cala.encoders.embed import embed
+from cala.encoders.fakes import IMAGES, PAIRS, fake_pool
+from cala.errors import InputError
+
+Advance = Callable[[int, int], None]
+
+
+def encode_set(
+    images: ImageSet,
+    encoder: Encoder,
+    *,
+    base: Sequence[int],
+    tta: str = "none",
+    pairs: int = PAIRS,
+    fake_images: int = IMAGES,
+    seed: int = 0,
+    advance: Advance = lambda done, total: None,
+) -> Embeddings:
+    """Embeddings of both parts of a set, and fake classes mixed from its base classes.
+
+    base : labels of the base classes; pairs : fake classes, 0 for none
+    advance : called with the number of finished images and of all images, mixed ones included
+    """
+    if not len(images.train):
+        raise InputError(f"{images.name} has no training image to encode")
+    base = sorted(base)
+    possible = len(base) * (len(base) - 1) // 2
+    pairs = min(pairs, possible)
+    total = len(images.train) + len(images.test) + pairs * fake_images
+    done = 0
+
+    def count(images: int) -> None:
+        nonlocal done
+        done += images
+        advance(done, total)
+
+    advance(0, total)
+    x_train = embed(images.train, encoder, tta=tta, advance=count)
+    x_test = (
+        embed(images.test, encoder, tta=tta, advance=count)
+        if len(images.test)
+        else np.zeros((0, encoder.dim), dtype=np.float32)
+    )
+    holdout = held_out(images.train, base, encoder)
+    fakes = None
+    if pairs:
+        columns = _columns(images.train.labels, base)
+        rows = np.flatnonzero((columns >= 0) & ~_kept_out(holdout, encoder, len(columns)))
+        labelled = replace(images.train, labels=columns)
+        pool = fake_pool(
+            labelled,
+            rows,
+            encoder,
+            pairs=pairs,
+            images=fake_images,
+            tta=tta,
+            seed=seed,
+            advance=count,
+        )
+        fakes = FakePool(pool.features, torch.tensor(base)[pool.pairs])
+    return Embeddings(
+        x_train=torch.from_numpy(x_train),
+        y_train=torch.from_numpy(images.train.labels),
+        x_test=torch.from_numpy(x_test),
+        y_test=torch.from_numpy(images.test.labels),
+        fakes=fakes,
+        holdout=None if holdout is None else torch.from_numpy(holdout),
+        scale=encoder.scale,
+        class_names=images.classes,
+        names_train=images.train.names,
+        names_test=images.test.names,
+        provenance={
+            "encoder": encoder.name,
+            "fingerprint": encoder.fingerprint,
+            "transform": encoder.transform.as_dict(),
+            "tta": tta,
+            "dataset": images.name,
+            "images": images.fingerprint,
+            "about": encoder.about,
+        },
+    )
+
+
+def held_out(train: ImageSplit, base: Sequence[int], encoder: Encoder) -> NDArray[np.bool_] | None:
+    """(n,) base rows that the encoder was not trained on; None if that is not known."""
+    is_base = np.isin(train.labels, list(base))
+    if encoder.pretrained:
+        return is_base
+    if not encoder.holdout:
+        return None
+    rows = np.flatnonzero(is_base)
+    held = np.zeros(len(train), dtype=bool)
+    held[rows] = [digest in encoder.holdout for digest in train.digests(rows)]
+    return held if held.any() else None
+
+
+def _kept_out(holdout: NDArray[np.bool_] | None, encoder: Encoder, n: int) -> NDArray[np.bool_]:
+    """Held-out images judge what fake classes teach, so they are not mixed into these."""
+    if holdout is None or encoder.pretrained:
+        return np.zeros(n, dtype=bool)
+    return holdout
+
+
+def _columns(labels: NDArray[np.int64], base: Sequence[int]) -> NDArray[np.int64]:
+    """Place of each label among the base labels, -1 for others."""
+    place = np.searchsorted(base, labels)
+    place = np.minimum(place, len(base) - 1)
+    return np.where(np.asarray(base)[place] == labels, place, -1)

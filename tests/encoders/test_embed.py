@@ -1,0 +1,77 @@
+"""Each image passes through the encoder once, ever."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cala.encoders.cache import EmbeddingCache
+from cala.encoders.embed import embed
+from cala.errors import InputError
+from encoders.tiny import counting_encoder, noise_set
+
+
+def direct(encoder, split):
+    return encoder(split.stacked())
+
+
+def test_embeddings_are_the_encoders_and_come_once():
+    images, encoder = noise_set([7, 6], [3, 3]), counting_encoder()
+    done = []
+    first = embed(images.train, encoder, advance=done.append)
+    assert encoder.forward.images == 13
+    assert sum(done) == 13
+    np.testing.assert_allclose(first, direct(counting_encoder(), images.train), rtol=1e-5)
+    again = embed(images.train, encoder, rows=[5, 2, 2])
+    np.testing.assert_array_equal(again, first[[5, 2, 2]])
+    assert encoder.forward.images == 13
+
+
+def test_same_image_twice_is_one_forward():
+    images, encoder = noise_set([4, 4], [1, 1]), counting_encoder()
+    embed(images.train.take([0, 0, 0, 1]), encoder)
+    assert encoder.forward.images == 2
+
+
+def test_flip_averages_both_views_and_each_is_encoded_once():
+    images, encoder = noise_set([4, 4], [1, 1]), counting_encoder()
+    plain = embed(images.train, encoder)
+    both = embed(images.train, encoder, tta="flip")
+    assert encoder.forward.images == 16  # 8 plain, then 8 mirrored only
+    mirrored = counting_encoder()(images.train.stacked()[:, :, ::-1])
+    np.testing.assert_allclose(both, (plain + mirrored) / 2, rtol=1e-4, atol=1e-5)
+    with pytest.raises(InputError, match="unknown tta 'rotate'"):
+        embed(images.train, encoder, tta="rotate")
+
+
+def test_other_weights_and_other_transforms_do_not_share():
+    images = noise_set([4, 4], [1, 1])
+    a, b = counting_encoder(0), counting_encoder(1)
+    assert not np.allclose(embed(images.train, a), embed(images.train, b))
+    assert b.forward.images == 8
+
+
+def test_nan_is_not_kept():
+    images, encoder = noise_set([4, 4], [1, 1]), counting_encoder()
+    encoder.forward.matrix[:] = float("nan")
+    with pytest.raises(InputError, match="NaN"):
+        embed(images.train, encoder)
+    assert len(EmbeddingCache(encoder)) == 0
+
+
+def test_killed_in_the_middle_only_the_last_segment_is_lost(monkeypatch):
+    monkeypatch.setattr("cala.encoders.embed.SEGMENT", 4)
+    monkeypatch.setattr("cala.encoders.embed.batch_size", lambda encoder: 2)
+    images, encoder = noise_set([10, 10], [1, 1]), counting_encoder()
+
+    class Killed(BaseException):
+        pass
+
+    def stop(done):
+        if encoder.forward.images == 14:
+            raise Killed
+
+    with pytest.raises(Killed):
+        embed(images.train, encoder, advance=stop)
+    embed(images.train, encoder)
+    assert encoder.forward.images == 14 + (20 - 12)
