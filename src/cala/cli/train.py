@@ -76,14 +76,17 @@ def train(
     images = open_images(data, on_bad="skip" if skip_bad else "raise")
     for bad in images.skipped:
         typer.echo(f"left out: {bad.name} ({bad.why})", err=True)
+    n_base = base_classes(images.name, len(images.classes), base)
     chosen = _recipe(images, recipe).changed(encoder=encoder, epochs=epochs, batch=batch, lr=lr)
+    if batch is None:
+        chosen = _fitting(chosen, images, n_base, holdout)
     place = choose_device(device)
     ranks = FabricRanks(devices, strategy, place) if devices > 1 else Single()
     place = str(ranks.device) if isinstance(ranks, FabricRanks) else place
     session = BaseSession(
         images=images,
         recipe=chosen,
-        n_base=base_classes(images.name, len(images.classes), base),
+        n_base=n_base,
         out=out,
         seed=seed,
         holdout=holdout,
@@ -123,6 +126,16 @@ def _recipe(images: ImageSet, name: str | None) -> Recipe:
     from cala.training.recipes import RECIPES
 
     return RECIPES[name or USUAL.get(images.name, "fast-photos")]
+
+
+def _fitting(recipe: Recipe, images: ImageSet, n_base: int, holdout: int) -> Recipe:
+    """The recipe with a smaller batch where the set has fewer images than the usual one."""
+    count = int((images.train.labels < n_base).sum()) - holdout * n_base
+    if count < 2 or recipe.batch <= count:
+        return recipe
+    batch = max(2, count // 4)
+    typer.echo(f"note: batches of {batch}, not {recipe.batch}: there are {count} images", err=True)
+    return recipe.changed(batch=batch)
 
 
 def _precision(name: str, device: str) -> Any:

@@ -1,0 +1,162 @@
+"""`cala train` as a process, on a folder of photos."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+CALA = [sys.executable, "-m", "cala"]
+QUICK = ["--encoder", "resnet20", "--epochs", "2", "--batch", "8", "--threads", "1"]
+
+
+def start(*arguments: object, cache: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*CALA, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "CALA_CACHE": str(cache), "COLUMNS": "80"},
+    )
+
+
+def cala(*arguments: object, cache: Path) -> tuple[int, str, str]:
+    process = start(*arguments, cache=cache)
+    out, error = process.communicate(timeout=300)
+    return process.returncode, out, error
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory) -> Path:
+    """Three classes of ten photos of many shapes."""
+    root = tmp_path_factory.mktemp("photos")
+    draw = np.random.default_rng(0)
+    for label, name in enumerate(("ant", "bee", "owl éü")):
+        (root / name).mkdir()
+        for number in range(10):
+            height, width = draw.integers(20, 130, 2)
+            pixels = draw.integers(0, 256, (height, width, 3)).astype(np.uint8)
+            pixels[..., label] //= 4
+            Image.fromarray(pixels).save(root / name / f"{number}.jpg")
+    return root
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def trained(photos, cache, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("out") / "base"
+    code, printed, error = cala("train", photos, "-o", out, "--holdout", 2, *QUICK, cache=cache)
+    assert code == 0, error
+    assert str(out / "encoder.safetensors") in printed
+    assert "epoch   2/2" in error
+    assert "held-out" in error
+    return out
+
+
+def test_three_commands_on_own_photos(photos, cache, trained, tmp_path):
+    """Train, encode, run: the README's way."""
+    file = tmp_path / "mine.npz"
+    encoder = trained / "encoder.safetensors"
+    code, printed, error = cala(
+        "encode", photos, "--encoder", encoder, "--holdout", 0.3, "--base", 2, "--fakes", 1,
+        "-o", file, cache=cache,
+    )  # fmt: skip
+    assert code == 0, error
+    assert "21 training and 9 test images, 3 classes, 64 dimensions" in printed
+    with np.load(file) as content:
+        assert content["holdout"].sum() >= 1
+        assert content["class_names"].tolist() == ["ant", "bee", "owl éü"]
+    code, printed, error = cala(
+        "run", f"features:{file}", "--base", 2, "--way", 1, "--shot", 3, "--sessions", 1,
+        "--methods", "nearest-mean", "--draws", "random:2", "--out", tmp_path / "run", cache=cache,
+    )  # fmt: skip
+    assert code == 0, error
+    assert "nearest-mean" in printed
+
+
+def test_sigterm_writes_a_checkpoint_and_resume_ends_the_same(photos, cache, trained, tmp_path):
+    out = tmp_path / "stopped"
+    command = ["train", photos, "-o", out, "--holdout", 2, *QUICK]
+    process = start(*command, "--minutes", 0, cache=cache)
+    for _ in range(600):
+        if (out / "checkpoint.safetensors").exists() or process.poll() is not None:
+            break
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    _, error = process.communicate(timeout=120)
+    if process.returncode != 0:  # it may have been quicker than the signal
+        assert process.returncode == 130, error
+        assert "--resume" in error
+        code, _, error = cala(*command, cache=cache)
+        assert code == 2
+        assert "--resume" in error
+        code, _, error = cala(*command, "--resume", cache=cache)
+        assert code == 0, error
+    assert (out / "encoder.safetensors").read_bytes()[-500:] == (
+        trained / "encoder.safetensors"
+    ).read_bytes()[-500:]
+    lines = (out / "log.jsonl").read_text().splitlines()
+    assert [json.loads(line)["epoch"] for line in lines] == [1, 2]
+
+
+def test_an_unreadable_image_is_named_and_can_be_left_out(photos, cache, tmp_path):
+    root = tmp_path / "photos"
+    for path in photos.rglob("*.jpg"):
+        target = root / path.relative_to(photos)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(path.read_bytes())
+    bad = root / "bee" / "4.jpg"
+    bad.write_bytes(bad.read_bytes()[:100])
+    code, _, error = cala("train", root, "-o", tmp_path / "a", *QUICK, cache=cache)
+    assert code == 2
+    assert "4.jpg" in error
+    assert "Traceback" not in error
+    code, _, error = cala("train", root, "-o", tmp_path / "a", "--skip-bad", *QUICK, cache=cache)
+    assert code == 0, error
+    assert "left out: bee/4.jpg" in error
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--recipe", "fast-cifar10"], "did you mean 'fast-cifar100'"),
+        (["--encoder", "resnet50"], "unknown architecture 'resnet50'"),
+        (["--batch", "500"], "a batch of 500 is larger than the 30 training images"),
+        (["--base", "1"], "1 base class is not enough"),
+        (["--base", "9"], "9 base classes of 3"),
+        (["--holdout", "10"], "class ant has 10 training images"),
+        (["--device", "abacus"], "device 'abacus' cannot be used"),
+        (["--precision", "double"], "unknown precision 'double'"),
+        (["--selection", "test"], "unknown selection 'test'"),
+        (["--init", "nowhere.pth"], "nowhere.pth"),
+    ],
+)
+def test_bad_options(photos, cache, tmp_path, options, message):
+    code, _, error = cala("train", photos, "-o", tmp_path / "x", *options, cache=cache)
+    assert code == 2
+    assert message in error.replace("\n", " ")
+    assert "Traceback" not in error
+    assert not (tmp_path / "x").exists()
+
+
+def test_cache_info_and_clear(cache, trained):
+    code, printed, _ = cala("cache", "info", "--json", cache=cache)
+    assert code == 0
+    assert "memos" in json.loads(printed)["contents"]
+    assert "memos" in cala("cache", "info", cache=cache)[1]
+    assert "unknown kind of cache 'x'" in cala("cache", "clear", "x", cache=cache)[2]
+    code, printed, _ = cala("cache", "clear", "--yes", cache=cache)
+    assert code == 0
+    assert "empty" in cala("cache", "info", cache=cache)[1]
