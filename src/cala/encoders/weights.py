@@ -50,10 +50,35 @@ def save_encoder(
         save_file(tensors, temporary, metadata={"cala": json.dumps(meta)})
 
 
+def halve_encoder(source: Path, target: Path) -> None:
+    """The same encoder with weights in half precision, in another file."""
+    meta, tensors = _read(source)
+    halves = {n: t.half() if t.is_floating_point() else t for n, t in tensors.items()}
+    with atomic(target) as temporary:
+        save_file(halves, temporary, metadata={"cala": json.dumps(meta)})
+
+
 def load_encoder_file(
     path: Path, name: str | None = None, device: torch.device | str = "cpu"
 ) -> Encoder:
     """The encoder in a file that `save_encoder` wrote."""
+    meta, tensors = _read(path)
+    architecture = str(meta["architecture"])
+    module = ARCHITECTURES[architecture]()
+    load_weights(module, tensors, shown(path), architecture)
+    return from_module(
+        name or str(path),
+        module,
+        Transform.from_dict(meta["transform"]),
+        architecture=architecture,
+        device=device,
+        scale=meta["scale"],
+        holdout=frozenset(meta["holdout"]),
+        about=meta["about"],
+    )
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     try:
         with safe_open(path, framework="pt") as file:
             meta = json.loads((file.metadata() or {}).get("cala", "{}"))
@@ -68,19 +93,7 @@ def load_encoder_file(
         raise InputError(
             f"{shown(path)} is not an encoder of `cala train` (format {found}, this reads {FORMAT})"
         )
-    architecture = str(meta["architecture"])
-    module = ARCHITECTURES[architecture]()
-    load_weights(module, tensors, shown(path), architecture)
-    return from_module(
-        name or str(path),
-        module,
-        Transform.from_dict(meta["transform"]),
-        architecture=architecture,
-        device=device,
-        scale=meta["scale"],
-        holdout=frozenset(meta["holdout"]),
-        about=meta["about"],
-    )
+    return meta, tensors
 
 
 def load_weights(
