@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 import torch
 from rich.table import Table
 
+from arguments import data_file, target_file, whole_number
 from cala.benchmark.runner import fit_method
 from cala.benchmark.statistics import estimate, paired
 from cala.benchmark.terminal import console
@@ -82,14 +82,19 @@ BLOCKS: dict[str, list[Variant]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, help=f"embeddings file (default: $CALA_DATA/{FILE})")
-    parser.add_argument("--draws", type=int, default=20, help="random draws (default 20)")
+    parser.add_argument(
+        "--draws", type=whole_number(1), default=20, help="random draws (default 20)"
+    )
     parser.add_argument("--only", default="", help="blocks whose title contains this")
-    parser.add_argument("--json", type=Path, help="also write the numbers here")
+    parser.add_argument("--json", type=target_file, help="also write the numbers here")
     args = parser.parse_args()
-    if args.data is None and "CALA_DATA" not in os.environ:
+    if not any(args.only in title for title in BLOCKS):
+        parser.error(f"--only {args.only!r}: no block has it in its title ({'; '.join(BLOCKS)})")
+    path = data_file(args.data, FILE)
+    if path is None:
         sys.exit(f"give --data FILE, or set CALA_DATA to the folder that holds {FILE}")
     try:
-        data = load_embeddings(args.data or Path(os.environ["CALA_DATA"]) / FILE)
+        data = load_embeddings(path)
     except CalaError as error:
         sys.exit(f"error: {error}")
     data = data.dev(100, seed=0, keep=[row for rows in PROTOCOL.canonical for row in rows])

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from dataclasses import replace
@@ -19,6 +18,7 @@ from pathlib import Path
 
 import torch
 
+from arguments import data_file, target_file, whole_number
 from cala.benchmark.config import RunConfig
 from cala.benchmark.draws import parse_draws
 from cala.benchmark.results import Results
@@ -37,16 +37,16 @@ METRICS = ("cosine", "whitened")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, help=f"embeddings file (default: $CALA_DATA/{FILE})")
-    parser.add_argument("--draws", type=int, default=20, help="random draws (default 20)")
+    parser.add_argument(
+        "--draws", type=whole_number(1), default=20, help="random draws (default 20)"
+    )
     parser.add_argument("--split", choices=("test", "dev"), default="test")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, help="also write the numbers here")
+    parser.add_argument("--json", type=target_file, help="also write the numbers here")
     args = parser.parse_args()
-    if args.draws < 1:
-        parser.error(f"--draws is {args.draws}: give at least 1")
-    if args.data is None and "CALA_DATA" not in os.environ:
+    path = data_file(args.data, FILE)
+    if path is None:
         sys.exit(f"give --data FILE, or set CALA_DATA to the folder that holds {FILE}")
-    path = args.data or Path(os.environ["CALA_DATA"]) / FILE
     try:
         run(path, args.draws, args.split, args.seed, args.json)
     except CalaError as error:

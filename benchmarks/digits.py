@@ -10,12 +10,12 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from pathlib import Path
 
 import numpy as np
 import torch
 from sklearn.datasets import load_digits
 
+from arguments import target_file, whole_number
 from cala.benchmark.config import RunConfig
 from cala.benchmark.draws import parse_draws
 from cala.benchmark.results import Results
@@ -31,12 +31,12 @@ METHODS = ("nearest-mean", "la", "cala", "cala-plus")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--draws", type=int, default=20, help="random draws of the shots")
+    parser.add_argument(
+        "--draws", type=whole_number(1), default=20, help="random draws of the shots"
+    )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, help="also write the numbers here")
+    parser.add_argument("--json", type=target_file, help="also write the numbers here")
     args = parser.parse_args()
-    if args.draws < 1:
-        parser.error(f"--draws is {args.draws}: give at least 1")
     started = time.perf_counter()
     torch.set_num_threads(1)  # the tensors are small: threads cost more than they bring
     screen = console()

@@ -2,8 +2,8 @@
 
     python benchmarks/speed.py [--data FILE] [--threads 1] [--json FILE]
 
-Adapter training is measured on CIFAR-100 embeddings (--data, or $CALA_DATA) where there are any,
-else on random embeddings of the same shape; it includes prototypes, metric, episodes and
+Adapter training is measured on CIFAR-100 embeddings (--data, or in the folder $CALA_DATA), without
+either on random embeddings of the same shape; it includes prototypes, metric, episodes and
 selection. Adding a class is measured on a model with 1,000 classes of 1,280 dimensions.
 """
 
@@ -14,6 +14,7 @@ import json
 import os
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,11 +22,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from arguments import data_file, target_file, whole_number
 from cala import CalaClassifier
 from cala.benchmark.runner import fit_method
 from cala.benchmark.terminal import console
 from cala.data.embeddings import Embeddings, load_embeddings
 from cala.data.protocol import Protocol
+from cala.errors import CalaError
 
 FILE = "cifar100_resnet20_features.npz"
 PROTOCOL = Protocol(name="60+8×5", base=60, way=5, shot=5, sessions=8)
@@ -36,15 +39,20 @@ ADD_LIMIT_MS = 10.0
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, help=f"embeddings file (default: $CALA_DATA/{FILE})")
-    parser.add_argument("--threads", type=int, default=1, help="torch threads (default 1)")
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--json", type=Path, help="also write the numbers here")
+    parser.add_argument(
+        "--threads", type=whole_number(1), default=1, help="torch threads (default 1)"
+    )
+    parser.add_argument("--repeats", type=whole_number(1), default=3)
+    parser.add_argument("--json", type=target_file, help="also write the numbers here")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     screen = console()
-    path = args.data or Path(os.environ.get("CALA_DATA", "")) / FILE
-    data = load_embeddings(path) if path.is_file() else random_embeddings()
-    kind = path.name if path.is_file() else "random embeddings"
+    path = data_file(args.data, FILE)
+    try:
+        data = random_embeddings() if path is None else load_embeddings(path)
+    except CalaError as error:
+        sys.exit(f"error: {error}")
+    kind = "random embeddings" if path is None else path.name
     screen.print(f"{platform.machine()}, {os.cpu_count()} CPUs, torch threads: {args.threads}")
     screen.print(f"\nFitting 60 base classes, {len(data.x_train) * 6 // 10} rows ({kind}), median")
     numbers: dict[str, float] = {}

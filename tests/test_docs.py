@@ -61,3 +61,13 @@ def test_readme_python_runs():
     assert blocks, "README shows Python"
     for block in blocks:
         exec(compile(block, "README.md", "exec"), {})
+
+
+def test_the_embeddings_page_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / "embeddings.md").read_text("utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, flags=re.S)
+    assert len(blocks) == 2
+    for block in blocks:
+        exec(compile(block, "embeddings.md", "exec"), {})
+    assert (tmp_path / "my.safetensors").exists()

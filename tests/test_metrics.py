@@ -138,6 +138,42 @@ PAPER_ROWS = {  # accuracy per session on mini-ImageNet, and the average that fo
 }
 
 
+DELTA_LAST = {  # Table tabminicom: CALA's lead in the last session, as printed
+    "CEC": 10.30,
+    "FACT": 7.15,
+    "TEEN": 5.67,
+    "LA-fscil": 1.10,
+}
+
+
+@pytest.mark.parametrize("row", DELTA_LAST)
+def test_delta_last_of_the_papers_rows(row):
+    """Recomputed by `summarise` from the printed accuracies, as a run's summaries are."""
+
+    def last(name):
+        accuracies, _ = PAPER_ROWS[name]
+        return summarise([SessionMetrics(a / 100, *[0.5] * 8) for a in accuracies]).last
+
+    assert 100 * (last("CALA") - last(row)) == pytest.approx(DELTA_LAST[row], abs=0.005)
+
+
+def test_delta_last_of_the_papers_gammas():
+    """Table tabcifargamma: last accuracy and its difference to γ = 0, as the bench pairs them."""
+    from cala.benchmark.results import Results
+    from cala.records import Record
+
+    printed = {"0": (55.42, 0.0), "1": (55.59, 0.17), "10": (56.64, 1.22), "100": (26.53, -28.89)}
+    results = Results(
+        [
+            Record(f"gamma={g}", "canonical", 0, 0, 100, 10_000, {"accuracy": last / 100})
+            for g, (last, _) in printed.items()
+        ]
+    )
+    for gamma, (_, delta) in printed.items():
+        found = results.difference(f"gamma={gamma}", "gamma=0", "last", ["canonical"])
+        assert found.mean == pytest.approx(delta, abs=0.005)
+
+
 @pytest.mark.parametrize("row", PAPER_ROWS)
 def test_avg_of_the_papers_rows(row):
     """LA-fscil's printed 65.43 is an arithmetic slip: its row averages to 67.67."""

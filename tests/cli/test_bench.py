@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from safetensors import safe_open
 from problems import blobs
 
 CALA = [sys.executable, "-c", "from cala.cli import main; main()"]
+METHODS = ("nearest-mean", "la")
 QUICK = ["--base", "8", "--way", "2", "--shot", "3", "--sessions", "2"]
 
 
@@ -180,6 +182,30 @@ def test_compare(finished_run, tmp_path):
     assert "is no run folder" in bad.stderr
 
 
+def test_runs_of_the_same_name_stay_apart(finished_run, tmp_path):
+    other = tmp_path / finished_run.name
+    shutil.copytree(finished_run, other)
+    found = json.loads(cala("compare", finished_run, other, "--json").stdout)["random"]
+    assert set(found) == {f"{p}: {m}" for p in (finished_run, other) for m in METHODS}
+    assert len(found[f"{other}: la"]["sessions"]["accuracy"]) == 3
+
+
+def test_features_is_the_same_run(finished_run, embeddings, tmp_path):
+    """The folder is named after all that decides the numbers, so both commands find it."""
+    quick = [*QUICK, "--draws", "random:1", "--methods", "nearest-mean", "--json"]
+    first = cala("run", "small", "--embeddings", embeddings, *quick, cwd=tmp_path)
+    again = cala("run", f"features:{embeddings}", *quick, cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert again.stdout == first.stdout
+    assert again.stderr == ""
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert folder.name.startswith("small-")
+    fewer = ["--base", "8", "--way", "2", "--shot", "2", "--sessions", "2", *quick[len(QUICK) :]]
+    other = cala("run", f"features:{embeddings}", *fewer, cwd=tmp_path)
+    assert other.returncode == 0, other.stderr
+    assert len(list((tmp_path / "runs").iterdir())) == 2
+
+
 def test_ablate_gamma(embeddings, tmp_path):
     done = cala(
         "ablate", "gamma", "small", "--values", "0,10", "--embeddings", embeddings,
@@ -209,8 +235,11 @@ def test_ablate_gamma(embeddings, tmp_path):
         (["run", "x", "--embeddings", "E", "--metric", "l2"], "unknown metric 'l2'"),
         (["run", "x", "--embeddings", "E", "--base", "50"], "base is 50 of 12 classes"),
         (["run", "x", "--embeddings", "E", "--methods", ","], "names nothing"),
+        (["run", "features:"], "give one embeddings file, as features:FILE"),
+        (["run", "my.npz"], "did you mean features:my.npz?"),
+        (["run", "mini_imagenet", "--embeddings", "E", "--draws", "canonical"], "no names_train"),
         (["ablate", "size", "--values", "1", "--embeddings", "E"], "unknown ablation 'size'"),
-        (["ablate", "gamma", "x", "--values", "big", "--embeddings", "E"], "not a number"),
+        (["ablate", "gamma", "x", "--values", "big", "--embeddings", "E"], "give a number"),
         (["ablate", "mu", "x", "--values", "1", "--retrain", "--embeddings", "E"], "is for gamma"),
     ],
 )
@@ -249,5 +278,7 @@ def test_lists():
     for name in method_names():
         assert name in done.stdout
     assert set(json.loads(cala("methods", "--json").stdout)) == set(method_names())
-    assert "cifar100" in cala("datasets").stdout
+    sets = cala("datasets").stdout
+    assert "cifar100" in sets
+    assert sum(line.startswith("features:") for line in sets.splitlines()) == 1
     assert cala("--version").stdout.startswith("cala 0.")

@@ -187,3 +187,51 @@ def test_memos_are_used_only_while_the_files_stay(tmp_path, cache, monkeypatch):
     assert survey.digests([path]) == first
     save(path, 2)
     assert survey.digests([path]) != first
+
+
+def test_memos_do_not_grow_for_ever(tmp_path, cache, monkeypatch):
+    path = save(tmp_path / "a.png", 1)
+    later = path.stat().st_ctime + 3600
+    monkeypatch.setattr(survey.time, "time", lambda: later)
+    survey.digests([path])
+    (first,) = (cache / "memos").iterdir()
+    monkeypatch.setattr(survey, "MEMO_BYTES", 4 * first.stat().st_size)
+    for age in range(1, 10):
+        os.utime(path, (age, age))
+        survey.digests([path])
+        for memo in (cache / "memos").iterdir():
+            old = memo.stat().st_mtime - 10
+            os.utime(memo, (old, old))
+    left = list((cache / "memos").iterdir())
+    assert 1 <= len(left) <= 4
+    assert first not in left
+    monkeypatch.setattr(survey, "MEMO_BYTES", 1)
+    os.utime(path, (99, 99))
+    before = survey.digests([path])
+    (newest,) = (cache / "memos").iterdir()
+    newest.write_text(newest.read_text().replace(before[0], "remembered"))
+    assert survey.digests([path]) == ["remembered"], "the newest always stays"
+
+
+def test_a_changed_set_leaves_no_old_images_behind(tmp_path, cache):
+    one, other = mini_imagenet(tmp_path / "one"), mini_imagenet(tmp_path / "other")
+    first = open_images(one)
+    save(other / "images" / first.train.names[0], 55)
+    open_images(other)
+    entries = {p.name for p in (cache / "images").iterdir() if p.is_dir()}
+    assert len(entries) == 2
+    pixels = first.train.image(2)
+    save(one / "images" / first.train.names[3], 999)
+    open_images(one)
+    now = {p.name for p in (cache / "images").iterdir() if p.is_dir()}
+    assert len(now) == 2
+    assert len(now & entries) == 1, "the other set keeps its own"
+    assert np.array_equal(first.train.image(2), pixels), "an open set can still be read"
+    open_images(one, max_pixels=480)
+    assert len([p for p in (cache / "images").iterdir() if p.is_dir()]) == 3
+
+
+@pytest.mark.parametrize("value", [0, -1, 2.5, "many", True])
+def test_pixel_limits_that_are_none(tmp_path, value):
+    with pytest.raises(InputError, match=r"max_pixels is .*: give a whole number of at least 1"):
+        open_images(mini_imagenet(tmp_path), max_pixels=value)

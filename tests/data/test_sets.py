@@ -95,6 +95,16 @@ def test_rows_sizes_and_options_that_do_not_exist(made):
         open_images(root, "imagenet21k")
 
 
+def test_every_set_has_a_limit_of_pixels(made):
+    name, root = made
+    smallest = 1024 if name == "cifar100" else 480
+    assert len(open_images(root, max_pixels=smallest).train) == CLASSES * TRAIN
+    report = check(root, max_pixels=smallest - 1)
+    assert not report.ok
+    if name != "cifar100":
+        assert len(report.unreadable) == CLASSES * (TRAIN + TEST)
+
+
 def test_the_fingerprint_is_of_the_content(made, tmp_path):
     name, root = made
     first = open_images(root).fingerprint

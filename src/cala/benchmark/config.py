@@ -62,6 +62,7 @@ class RunConfig:
                 "way": protocol.way,
                 "shot": protocol.shot,
                 "sessions": protocol.sessions,
+                **({"order": list(protocol.order)} if protocol.order else {}),
             },
             "selection": "validation",
             "embeddings": {"source": source, "fingerprint": fingerprint(data)},
@@ -69,15 +70,15 @@ class RunConfig:
             "machine": {"platform": platform.platform(), "cpus": os.cpu_count()},
         }
 
-    @property
-    def digest(self) -> str:
-        """Ten hex digits that tell configurations apart, for folder names."""
-        text = json.dumps(asdict(self), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+def digest(resolved: dict[str, Any]) -> str:
+    """Ten hex digits that tell resolved configurations apart, for folder names."""
+    deciding = {k: v for k, v in resolved.items() if k not in ("versions", "machine")}
+    return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:10]
 
 
 def fingerprint(data: Embeddings) -> str:
-    """SHA-256 of the arrays that numbers depend on."""
+    """SHA-256 of all that numbers depend on."""
     digest = hashlib.sha256()
     parts = [data.x_train, data.y_train, data.x_test, data.y_test]
     parts += [data.fakes.features, data.fakes.pairs] if data.fakes is not None else []
@@ -85,6 +86,8 @@ def fingerprint(data: Embeddings) -> str:
     for part in parts:
         digest.update(str(tuple(part.shape)).encode())
         digest.update(part.contiguous().numpy().tobytes())
+    # Names decide which rows are the published shots.
+    digest.update(json.dumps([data.scale, data.names_train]).encode())
     return digest.hexdigest()
 
 

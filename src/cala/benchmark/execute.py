@@ -11,7 +11,7 @@ from cala.benchmark.config import RunConfig
 from cala.benchmark.draws import make_draw
 from cala.benchmark.folder import RunFolder
 from cala.benchmark.results import Results
-from cala.benchmark.runner import run_cells
+from cala.benchmark.runner import Fit, run_cells
 from cala.benchmark.tables import as_csv, latex, markdown
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol
@@ -27,11 +27,13 @@ def execute(
     *,
     source: str,
     out: Path,
+    fit: Fit | None = None,
     progress: Callable[[str], None] = lambda line: None,
     advance: Callable[[int, int], None] = lambda done, total: None,
 ) -> Results:
     """Run what is not there yet, and write everything that follows from the records.
 
+    fit : as for `run_cells`
     advance : called with the number of finished cells and of all cells
     """
     for name in config.draws:  # what cannot be drawn is said before anything is written
@@ -47,7 +49,7 @@ def execute(
                 _save(path, head, config, method, data, protocol)
 
         cells = run_cells(
-            config, data, protocol, done=done, fitted=keep_artifact, progress=progress
+            config, data, protocol, done=done, fit=fit, fitted=keep_artifact, progress=progress
         )
         for cell in cells:
             folder.append(cell)

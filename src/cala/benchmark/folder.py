@@ -15,7 +15,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from cala.errors import InputError
-from cala.files import shown, write_text
+from cala.files import reason, shown, write_text
 from cala.records import SCHEMA, Record, parse_line, whole_cells
 
 #: What may differ when a run is continued: more methods, draws or seeds, other versions.
@@ -38,6 +38,11 @@ class RunFolder:
             raise InputError(
                 f"another process is running in {shown(path)}: wait for it, or choose another --out"
             ) from None
+        except OSError as error:
+            raise InputError(
+                f"the run folder {shown(path)} cannot be written ({reason(error)}): choose another "
+                "--out"
+            ) from error
         before = _read_config(path)
         if before is not None:
             _check_same_run(path, before, config)

@@ -17,6 +17,8 @@ from cala.heads import AdaptedHead, Head, default_metric, make_head
 from cala.metrics import SessionMetrics, session_metrics
 from cala.records import Cell, Record
 
+Fit = Callable[[RunConfig, str, int, Embeddings, Protocol], Head]
+
 
 def fit_method(
     name: str, data: Embeddings, protocol: Protocol, *, seed: int = 0, **options: Any
@@ -66,6 +68,7 @@ def run_cells(
     protocol: Protocol,
     *,
     done: Set[Cell] = frozenset(),
+    fit: Fit | None = None,
     fitted: Callable[[str, int, Head], None] = lambda method, seed, head: None,
     progress: Callable[[str], None] = lambda line: None,
 ) -> Iterator[list[Record]]:
@@ -73,6 +76,7 @@ def run_cells(
 
     An adapter is trained once per method and seed, never per draw.
 
+    fit : makes the head of a method and seed; `fit_configured` by default
     fitted : called with every head that was fitted to the base session
     """
     draws = [make_draw(name, protocol, data.y_train, data.learnable()) for name in config.draws]
@@ -88,7 +92,7 @@ def run_cells(
             if not left:
                 continue
             progress(f"{method}, seed {seed}: fitting")
-            head = fit_configured(config, method, seed, data, protocol)
+            head = (fit or fit_configured)(config, method, seed, data, protocol)
             fitted(method, seed, head)
             for draw in left:
                 progress(f"{method}, seed {seed}: {draw.name}")
@@ -105,9 +109,15 @@ def fit_configured(
         options["metric"] = config.metric
     if config.scale is not None:
         options["scale"] = config.scale
-    head = fit_method(method, data, protocol, seed=seed, **options)
-    if config.gamma is not None and isinstance(head, AdaptedHead):
-        head.gamma = config.gamma
+    return at_gamma(fit_method(method, data, protocol, seed=seed, **options), config.gamma)
+
+
+def at_gamma(head: Head, gamma: float | None) -> Head:
+    """A head that is the same but for γ at inference; None leaves it as it was trained."""
+    if gamma is None or not isinstance(head, AdaptedHead):
+        return head
+    head = head.fork()
+    head.gamma = gamma
     return head
 
 

@@ -3,40 +3,90 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
 app = typer.Typer(
-    help="Look at image sets, and fetch those that may be fetched.", no_args_is_help=True
+    help="Look at image sets and embeddings, and fetch sets that may be fetched.",
+    no_args_is_help=True,
 )
 
 
 @app.command()
 def check(
-    path: Path = typer.Argument(..., help="Folder or archive of the set."),
+    path: Path = typer.Argument(
+        ..., help="Folder or archive of a set, or an embeddings file (FILE.npz, features:FILE)."
+    ),
     dataset: str | None = typer.Option(
         None, "--as", help="The set to expect; recognised by its layout if not given."
     ),
     limit: int = typer.Option(5, "--limit", min=1, help="Names shown per finding."),
+    max_pixels: int | None = typer.Option(
+        None, "--max-pixels", min=1, help="Images with more are refused.", show_default=False
+    ),
     as_json: bool = typer.Option(False, "--json", help="Everything found, for machines."),
 ) -> None:
     """Say what lies at PATH: counts, resolution, what the protocol lacks, bad and double images.
 
+    Of embeddings: classes, rows, dimension, scale, held-out rows, fake classes, names.
     Exit code 1 if images cannot be used or the set cannot be opened.
 
     Example: cala data check ~/CUB_200_2011
     """
     from cala.data.check import check as look
+    from cala.data.check_embeddings import check_embeddings, embeddings_lines, embeddings_path
     from cala.data.check_lines import check_lines
 
-    report = look(path, dataset)
-    if as_json:
-        typer.echo(json.dumps(report.as_json(), indent=1, ensure_ascii=False))
+    file = embeddings_path(path, dataset)
+    if file is not None:
+        found = check_embeddings(file)
+        report, lines, ok = found.as_json(), embeddings_lines(found, limit), not found.error
     else:
-        for line in check_lines(report, limit):
+        options = {} if max_pixels is None else {"max_pixels": max_pixels}
+        with _shown_progress(as_json):
+            images = look(path, dataset, **options)
+        report, lines, ok = images.as_json(), check_lines(images, limit), images.ok
+    if as_json:
+        typer.echo(json.dumps(report, indent=1, ensure_ascii=False))
+    else:
+        for line in lines:
             typer.echo(line)
-    raise typer.Exit(0 if report.ok else 1)
+    raise typer.Exit(0 if ok else 1)
+
+
+@contextmanager
+def _shown_progress(hidden: bool) -> Iterator[None]:
+    """Long work on images as a bar, on a terminal only."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from cala.data.watching import watching
+
+    screen = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(
+        *columns,
+        TimeElapsedColumn(),
+        console=screen,
+        transient=True,
+        disable=hidden or not screen.is_terminal,
+    ) as bar:
+        tasks: dict[str, TaskID] = {}
+
+        def show(what: str, done: int, total: int) -> None:
+            if what not in tasks or done == 1:
+                tasks[what] = bar.add_task(f"{what} images", total=total)
+            bar.update(tasks[what], completed=done)
+
+        with watching(show):
+            yield
 
 
 @app.command()

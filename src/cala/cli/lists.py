@@ -31,7 +31,9 @@ def datasets(as_json: bool = AS_JSON) -> None:
     """List the data sets that cala reads."""
     from cala.data.sets import DATASETS
 
-    _print({name: DATASETS.summary(name) for name in DATASETS}, as_json)
+    found = {name: DATASETS.summary(name) for name in DATASETS}
+    found["features:FILE"] = "embeddings of any set, as .npz, .safetensors or .parquet"
+    _print(found, as_json)
 
 
 def _print(found: dict[str, str], as_json: bool) -> None:

@@ -34,10 +34,11 @@ class Entry:
     info: dict[str, Any]
 
 
-def cached(name: str, key: str, build: Build) -> Entry:
+def cached(name: str, key: str, build: Build, source: Path | None = None) -> Entry:
     """The entry for `key`; if there is none, `build(folder)` writes `.npy` files into a folder.
 
     name : for people who look into the cache; key : a fingerprint of whatever `build` reads
+    source : where that lies; what was built from the same place before it changed is removed
     """
     root = cache_folder("images")
     folder = root / f"{name}-{key[:32]}"
@@ -47,7 +48,11 @@ def cached(name: str, key: str, build: Build) -> Entry:
     try:
         with FileLock(f"{folder}.lock"):
             entry = _read(folder)  # another process may have built it in the meantime
-            return entry if entry is not None else _build(folder, build)
+            if entry is None:
+                origin = None if source is None else os.path.abspath(source)
+                entry = _build(folder, build, origin)
+                _remove_stale(folder, name, origin)
+            return entry
     except OSError as error:
         raise InputError(
             f"the cache entry {shown(folder)} cannot be written ({reason(error)}): free some space "
@@ -55,7 +60,25 @@ def cached(name: str, key: str, build: Build) -> Entry:
         ) from error
 
 
-def _build(folder: Path, build: Build) -> Entry:
+def _remove_stale(fresh: Path, name: str, source: str | None) -> None:
+    """A changed set would otherwise leave gigabytes behind with every change.
+
+    A process that has such an entry open keeps its memory map until it ends.
+    """
+    for folder in fresh.parent.iterdir():
+        key = folder.name.removeprefix(f"{name}-")
+        # What goes on after the key is a lock, or an entry that is just being built.
+        if source is None or folder == fresh or key == folder.name or not key.isalnum():
+            continue
+        try:
+            content = json.loads((folder / "info.json").read_text("utf-8"))
+            if content["source"] == source:
+                shutil.rmtree(folder, ignore_errors=True)
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # no entry, or one that does not say where it came from
+
+
+def _build(folder: Path, build: Build, source: str | None) -> Entry:
     fresh = folder.with_name(f"{folder.name}.new")
     # Under the lock, whatever lies here is the rest of a build that was killed.
     shutil.rmtree(fresh, ignore_errors=True)
@@ -68,7 +91,7 @@ def _build(folder: Path, build: Build) -> Entry:
             with path.open("rb") as written:
                 os.fsync(written.fileno())
             files[path.name] = {"crc32": crc32(path), "stamp": stamp(path)}
-        content = json.dumps({"version": VERSION, "files": files, "info": info})
+        content = json.dumps({"version": VERSION, "source": source, "files": files, "info": info})
         (fresh / "info.json").write_text(content, encoding="utf-8")
         os.replace(fresh, folder)
     finally:

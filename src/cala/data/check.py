@@ -15,6 +15,7 @@ from cala.data.images import ArrayPixels, BadImage, FilePixels, ImageSet, ImageS
 from cala.data.protocol import MANIFESTS, load_protocol
 from cala.data.sets import open_images, recognise
 from cala.data.survey import UNREADABLE, digests
+from cala.data.watching import watched
 from cala.errors import InputError
 from cala.files import sha256_of, shown
 
@@ -133,6 +134,6 @@ def _contents(split: ImageSplit) -> Iterable[str]:
 
 
 def _pixel_digests(split: ImageSplit) -> Iterable[str]:
-    for batch in split.batches(1024):
-        for image in batch:
-            yield sha256_of([np.ascontiguousarray(image).tobytes()])
+    images = (image for batch in split.batches(1024) for image in batch)
+    for image in watched("comparing", images, len(split)):
+        yield sha256_of([np.ascontiguousarray(image).tobytes()])

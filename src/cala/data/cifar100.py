@@ -12,8 +12,9 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from cala.data.cache import cached
-from cala.data.decoding import Pixels
+from cala.data.decoding import MAX_PIXELS, Pixels
 from cala.data.images import ArrayPixels, ImageSet, ImageSplit
+from cala.data.listing import check_max_pixels
 from cala.data.sets import DATASETS, DataSet
 from cala.data.survey import fingerprint, remembered
 from cala.data.unpickling import load_pickle
@@ -35,16 +36,23 @@ class Cifar100(DataSet):
     def recognise(self, path: Path) -> bool:
         return _find(path) is not None
 
-    def open(self, path: Path, on_bad: str = "raise", **options: Any) -> ImageSet:
+    def open(
+        self, path: Path, on_bad: str = "raise", max_pixels: int = MAX_PIXELS, **options: Any
+    ) -> ImageSet:
         if options:
-            raise InputError(f"cifar100 has no option {', '.join(options)}")
+            raise InputError(f"cifar100 has no option {', '.join(options)}: use max_pixels")
+        check_max_pixels(max_pixels)
+        if max_pixels < SIDE * SIDE:
+            raise InputError(
+                f"max_pixels is {max_pixels}: every image of cifar100 has {SIDE * SIDE:,}"
+            )
         source = _find(path)
         if source is None:
             raise InputError(f"{shown(path)} is not laid out like cifar100: {self.layout}")
         files = [source] if source.is_file() else [source / part for part in PARTS]
         digests = remembered("cifar100", files, lambda: [_digest(source, part) for part in PARTS])
         content = fingerprint(self.name, [(p, 0, d) for p, d in zip(PARTS, digests, strict=True)])
-        entry = cached(self.name, content, lambda folder: _build(source, folder))
+        entry = cached(self.name, content, lambda folder: _build(source, folder), source)
         splits = []
         for part in ("train", "test"):
             array = entry.arrays[part]

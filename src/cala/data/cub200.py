@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from cala.data.decoding import MAX_PIXELS
 from cala.data.images import ImageSet
 from cala.data.listing import Listing, below, open_lazily, text_lines
 from cala.data.sets import DATASETS, DataSet
@@ -24,13 +25,15 @@ class Cub200(DataSet):
     def recognise(self, path: Path) -> bool:
         return _root(path) is not None
 
-    def open(self, path: Path, on_bad: str = "raise", **options: Any) -> ImageSet:
+    def open(
+        self, path: Path, on_bad: str = "raise", max_pixels: int = MAX_PIXELS, **options: Any
+    ) -> ImageSet:
         if options:
-            raise InputError(f"cub200 has no option {', '.join(options)}")
+            raise InputError(f"cub200 has no option {', '.join(options)}: use max_pixels")
         root = _root(path)
         if root is None:
             raise InputError(f"{shown(path)} is not laid out like cub200: {self.layout}")
-        return open_lazily(_listing(root), on_bad)
+        return open_lazily(_listing(root), on_bad, max_pixels)
 
 
 def _root(path: Path) -> Path | None:

@@ -69,7 +69,11 @@ class Listing:
 
 
 def open_lazily(listing: Listing, on_bad: str, max_pixels: int = MAX_PIXELS) -> ImageSet:
-    """Images stay in their files. `skip` reads them all once to know which to leave out."""
+    """Images stay in their files. `skip` reads them all once to know which to leave out.
+
+    max_pixels : larger images are refused before they are decoded
+    """
+    check_max_pixels(max_pixels)
     listing.require_images()
     sources = [FilePixels(tuple(part.paths), max_pixels) for part in (listing.train, listing.test)]
     if on_bad == "skip":
@@ -79,8 +83,14 @@ def open_lazily(listing: Listing, on_bad: str, max_pixels: int = MAX_PIXELS) -> 
     return _assemble(listing, sources, faults, [], on_bad, listing.identify)
 
 
-def open_decoded(listing: Listing, size: tuple[int, int], on_bad: str) -> ImageSet:
-    """Images are decoded once, resized to (h, w), and kept in the cache."""
+def open_decoded(
+    listing: Listing, size: tuple[int, int], on_bad: str, max_pixels: int = MAX_PIXELS
+) -> ImageSet:
+    """Images are decoded once, resized to (h, w), and kept in the cache.
+
+    max_pixels : larger images are refused before they are decoded
+    """
+    check_max_pixels(max_pixels)
     listing.require_images()
     content = listing.identify()
 
@@ -95,10 +105,13 @@ def open_decoded(listing: Listing, size: tuple[int, int], on_bad: str) -> ImageS
             def write(pixels: Pixels | None) -> None:
                 file.write(blank if pixels is None else pixels.tobytes())
 
-            found: Survey = decode_all(listing.paths, write, size)
+            found: Survey = decode_all(listing.paths, write, size, max_pixels)
         return {"faults": found.faults, "sizes": found.sizes}
 
-    entry: Entry = cached(f"{listing.name}-{size[0]}x{size[1]}", content, build)
+    name = f"{listing.name}-{size[0]}x{size[1]}"
+    if max_pixels != MAX_PIXELS:  # which images are refused is part of what is kept
+        name += f"-{max_pixels}"
+    entry: Entry = cached(name, content, build, listing.root)
     rows, split = np.arange(len(listing.paths)), len(listing.train)
     sources = [ArrayPixels(entry.arrays["images"], part) for part in (rows[:split], rows[split:])]
     sizes = [(height, width) for height, width in entry.info["sizes"]]
@@ -136,6 +149,11 @@ def _assemble(
         notes=tuple(listing.notes),
         sizes=tuple(counted.most_common()),
     )
+
+
+def check_max_pixels(value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InputError(f"max_pixels is {value!r}: give a whole number of at least 1")
 
 
 def class_folders(root: Path) -> list[Path]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from cala.data.decoding import MAX_PIXELS
 from cala.data.images import ImageSet
 from cala.data.listing import (
     Listing,
@@ -38,11 +39,13 @@ class MiniImagenet(DataSet):
     def recognise(self, path: Path) -> bool:
         return _is_flat(path) or _folders(path) is not None
 
-    def open(self, path: Path, on_bad: str = "raise", **options: Any) -> ImageSet:
+    def open(
+        self, path: Path, on_bad: str = "raise", max_pixels: int = MAX_PIXELS, **options: Any
+    ) -> ImageSet:
         if options:
-            raise InputError(f"mini_imagenet has no option {', '.join(options)}")
+            raise InputError(f"mini_imagenet has no option {', '.join(options)}: use max_pixels")
         listing = _from_lists(path) if _is_flat(path) else _from_folders(path)
-        return open_decoded(listing, SIZE, on_bad)
+        return open_decoded(listing, SIZE, on_bad, max_pixels)
 
 
 def _is_flat(path: Path) -> bool:

@@ -31,7 +31,10 @@ class DataSet(ABC):
 
     @abstractmethod
     def open(self, path: Path, on_bad: str = "raise", **options: Any) -> ImageSet:
-        """The set at `path`. Missing or unreadable images raise, or are left out with `skip`."""
+        """The set at `path`. Missing or unreadable images raise, or are left out with `skip`.
+
+        Every set takes the option `max_pixels`: larger images count as unreadable.
+        """
 
 
 DATASETS: Registry[DataSet] = Registry("data set")
@@ -53,7 +56,7 @@ def open_images(
 
     on_bad : `raise` names images that are missing or unreadable, `skip` leaves them out (which
         means reading all of them once)
-    options : of the set, such as `holdout=0.2, seed=0` for `folder`
+    options : `max_pixels`, and those of the set, such as `holdout=0.2, seed=0` for `folder`
     """
     path = Path(path)
     check_choice("value of on_bad", on_bad, ON_BAD)

@@ -15,10 +15,12 @@ from typing import Any
 
 from cala.data.decoding import MAX_PIXELS, ImageError, Pixels, decode
 from cala.data.parallel import in_order
+from cala.data.watching import watched
 from cala.errors import InputError
 from cala.files import cache_folder, sha256, stamp, write_text
 
 FRESH = 2.0  # seconds: a file this young may change again within the same clock tick
+MEMO_BYTES = 64 << 20  # of all memos together; those not used for the longest time go first
 UNREADABLE = "unreadable"
 
 Consume = Callable[[Pixels | None], None]
@@ -34,7 +36,11 @@ class Survey:
 
 def digests(paths: Sequence[Path]) -> list[str]:
     """SHA-256 of every file, `unreadable` where there is none."""
-    return remembered("digests", paths, lambda: list(in_order(_digest, paths)))
+
+    def build() -> list[Any]:
+        return list(watched("reading", in_order(_digest, paths), len(paths)))
+
+    return remembered("digests", paths, build)
 
 
 def survey(paths: Sequence[Path], max_pixels: int = MAX_PIXELS) -> Survey:
@@ -57,7 +63,7 @@ def decode_all(
     """Hand the pixels of every file to `consume`, in order; None where there are none."""
     sizes, faults = [], []
     read = partial(_attempt, size=size, max_pixels=max_pixels)
-    for pixels, found, fault in in_order(read, paths):
+    for pixels, found, fault in watched("decoding", in_order(read, paths), len(paths)):
         consume(pixels)
         sizes.append(found)
         faults.append(fault)
@@ -74,6 +80,8 @@ def remembered(kind: str, paths: Sequence[Path], build: Callable[[], list[Any]])
     try:
         found = json.loads(memo.read_text("utf-8"))
         if found["kind"] == kind and isinstance(found["result"], list):
+            with suppress(OSError):
+                os.utime(memo)  # used: not among those that are cleared away first
             return found["result"]
     except (OSError, ValueError, KeyError, TypeError):
         pass  # not there, or damaged: the files themselves are the truth
@@ -81,7 +89,23 @@ def remembered(kind: str, paths: Sequence[Path], build: Callable[[], list[Any]])
     if time.time() - youngest > FRESH and _stamps(paths)[0] == key:
         with suppress(OSError):  # a full disk costs time, not the result
             write_text(memo, json.dumps({"kind": kind, "result": result}))
+            _clear_memos(memo)
     return result
+
+
+def _clear_memos(newest: Path) -> None:
+    """Files that change leave their old memos behind: without an end to it the folder grows."""
+    entries = []
+    for path in newest.parent.iterdir():
+        with suppress(OSError):  # another process may have cleared it away
+            status = path.stat()
+            entries.append((path != newest, -status.st_mtime_ns, status.st_size, path))
+    total = 0
+    for other, _, size, path in sorted(entries):
+        total += size
+        if other and total > MEMO_BYTES:
+            with suppress(OSError):
+                path.unlink()
 
 
 def fingerprint(name: str, entries: Sequence[tuple[str, int, str]]) -> str:

@@ -1,0 +1,61 @@
+"""`cala ablate`: one choice of an adapter, varied."""
+
+from __future__ import annotations
+
+import json
+
+import typer
+
+from cala.cli import bench
+from cala.cli.options import DATASET, BenchOptions, comma_separated, with_bench_options
+
+
+@with_bench_options
+def ablate(
+    options: BenchOptions,
+    what: str = typer.Argument(
+        ..., help="gamma, mu, rho, tau, shots (or K), sessions, queries, inputs or metric."
+    ),
+    dataset: str = DATASET,
+    values: str = typer.Option(..., help="Comma-separated, such as 0,1,10,100."),
+    method: str = typer.Option("cala", help="The method to vary."),
+    retrain: bool = typer.Option(False, "--retrain", help="γ only: train anew for each value."),
+) -> None:
+    """Vary one choice of an adapter and compare on the same draws.
+
+    gamma: γ of Eq. 8 at inference, trained once at its usual value, as in the paper; --retrain
+    trains for each value. mu, rho: μ (with ρ = 1) and ρ of Eq. 9. tau: τ of softmax inputs.
+
+    shots, sessions: K and T̃ of the pseudo sessions that the adapter learns from; the real ones
+    are the protocol's (--shot, --sessions). queries: base queries per class against 15 of each
+    fake class. inputs: what the adapter reads of the similarities. metric: cosine or whitened.
+
+    Example: cala ablate gamma --values 0,1,10,100 --embeddings cifar100.npz
+    """
+    from dataclasses import replace
+
+    from cala.benchmark.ablation import CHOICES, TrainedOnce, ablation_configs, choice_name
+    from cala.benchmark.results import Results
+    from cala.benchmark.terminal import console
+
+    what = choice_name(what)
+    problem = bench.load(dataset, options)
+    usual = bench.configured(problem, [method], options)
+    configs = ablation_configs(usual, what, comma_separated(values), problem.protocol, retrain)
+    place = bench.place(problem, usual, options, f"-{what}{'-retrain' * retrain}")
+    run = bench.Runner(problem, options.quiet or options.as_json)
+    fit = TrainedOnce() if what == "gamma" and not retrain else None
+    records = []
+    for value, config in configs.items():
+        title = f"{what}={value}"
+        results = run(config, place / title, title, fit)
+        records += [replace(r, method=title) for r in results.records]
+    found = Results(records)
+    if options.as_json:
+        typer.echo(json.dumps(found.as_json(), indent=1, ensure_ascii=False))
+        return
+    meaning = "γ of Eq. 8, trained anew for each value" if retrain else CHOICES[what].meaning
+    screen = console()
+    screen.print(f"{what}: {meaning}\n", highlight=False, markup=False)
+    bench.print_results(screen, found, options.split)
+    typer.echo(f"\nruns: {place}")

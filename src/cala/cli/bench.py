@@ -1,0 +1,137 @@
+"""What the commands of the bench do with a problem: run it with progress, and print tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cala.cli.options import BenchOptions
+
+if TYPE_CHECKING:
+    from cala.benchmark.config import RunConfig
+    from cala.benchmark.problem import Problem
+    from cala.benchmark.results import Results
+    from cala.benchmark.runner import Fit
+
+
+def load(dataset: str, options: BenchOptions) -> Problem:
+    from cala.benchmark.problem import Numbers, load_problem
+
+    numbers = Numbers(options.base, options.way, options.shot, options.sessions, options.order_seed)
+    return load_problem(
+        dataset,
+        options.embeddings,
+        draws=options.draws,
+        split=options.split,
+        numbers=numbers,
+    )
+
+
+def configured(problem: Problem, methods: list[str], options: BenchOptions) -> RunConfig:
+    from cala.benchmark.config import RunConfig
+
+    return RunConfig(
+        dataset=problem.dataset,
+        methods=tuple(methods),
+        draws=problem.draws,
+        seeds=tuple(range(options.seeds)),
+        split=options.split,
+        metric=options.metric,
+        scale=options.scale,
+    )
+
+
+def place(problem: Problem, config: RunConfig, options: BenchOptions, what: str = "") -> Path:
+    """The run folder: as given, or named after everything that decides the numbers."""
+    from cala.benchmark.config import digest
+
+    if options.out is not None:
+        return options.out
+    resolved = config.resolved(problem.protocol, problem.data, problem.source)
+    name = re.sub(r"[^\w.+-]+", "_", f"{problem.dataset}{what}").lstrip(".")
+    return Path("runs") / f"{name}-{digest(resolved)}"
+
+
+class Runner:
+    """Runs configurations of one problem; what is noted twice is said once.
+
+    Progress and notes go to stderr: stdout is for results.
+    """
+
+    def __init__(self, problem: Problem, quiet: bool) -> None:
+        self.problem, self.quiet = problem, quiet
+        self._said: set[str] = set()
+
+    def __call__(
+        self, config: RunConfig, place: Path, title: str = "", fit: Fit | None = None
+    ) -> Results:
+        import torch
+
+        from cala.benchmark.execute import execute
+
+        torch.set_num_threads(1)  # the tensors are small: threads cost more than they bring
+        with _bar(title or "starting", self.quiet) as (bar, task):
+
+            def note(line: str) -> None:
+                if not self.quiet and line not in self._said:
+                    bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
+                self._said.add(line)
+
+            def progress(line: str) -> None:
+                if line.startswith("note: "):
+                    note(line)
+                else:
+                    bar.update(task, description=f"{title} {line}".strip())
+
+            def advance(done: int, total: int) -> None:
+                bar.update(task, completed=done, total=total)
+
+            for line in self.problem.notes:
+                note(line)
+            return execute(
+                config,
+                self.problem.data,
+                self.problem.protocol,
+                source=self.problem.source,
+                out=place,
+                fit=fit,
+                progress=progress,
+                advance=advance,
+            )
+
+
+@contextmanager
+def _bar(title: str, quiet: bool) -> Iterator[tuple[Any, Any]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    screen = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    hidden = quiet or not screen.is_terminal
+    with Progress(
+        *columns, TimeElapsedColumn(), console=screen, transient=True, disable=hidden
+    ) as bar:
+        yield bar, bar.add_task(title, total=None)
+
+
+def print_results(screen: Any, results: Results, split: str) -> None:
+    from cala.benchmark.terminal import differences_table, results_table
+
+    if "canonical" in results.draws:
+        title = f"Canonical draw, {split} images, percent"
+        screen.print(results_table(results, ["canonical"], title))
+        screen.print()
+    random = results.random_draws()
+    if not random:
+        return
+    title = f"Mean of {len(random)} random draws, {split} images (± 95 % interval over draws)"
+    screen.print(results_table(results, random, title))
+    first, *others = results.methods
+    pairs = [(m, first) for m in others if results.shared_draws([m, first], random)]
+    if pairs:
+        screen.print()
+        title = "Difference on the same draws (≈: the interval includes 0)"
+        screen.print(differences_table(results, random, pairs, title))

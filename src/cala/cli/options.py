@@ -1,0 +1,83 @@
+"""Options that commands of the bench share, declared once."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import typer
+
+DATASET = typer.Argument(
+    "cifar100", help="A benchmark, a name for your own embeddings, or features:FILE."
+)
+AS_JSON = typer.Option(False, "--json", help="Print the summary for machines.")
+
+
+@dataclass(frozen=True)
+class BenchOptions:
+    """What `cala run` and `cala ablate` have in common."""
+
+    embeddings: Path | None = typer.Option(
+        None, help="Embeddings file (.npz, .safetensors, .parquet).", show_default=False
+    )
+    draws: str | None = typer.Option(
+        None, help="canonical, random:N, or both (default: random:20, and canonical if published)."
+    )
+    seeds: int = typer.Option(1, min=1, help="Seeds of the adapters' training.")
+    split: str = typer.Option(
+        "test", help="test, or dev: training images that nothing is learned from."
+    )
+    metric: str | None = typer.Option(
+        None, help="cosine or whitened, for all methods.", show_default=False
+    )
+    scale: float | None = typer.Option(
+        None, help="Logit scale, for all methods.", show_default=False
+    )
+    base: int | None = typer.Option(None, help="Base classes.", show_default=False)
+    way: int | None = typer.Option(None, help="Classes per session.", show_default=False)
+    shot: int | None = typer.Option(None, help="Shots per class.", show_default=False)
+    sessions: int | None = typer.Option(None, help="Sessions.", show_default=False)
+    order_seed: int | None = typer.Option(
+        None, "--order-seed", help="Shuffle which classes are base.", show_default=False
+    )
+    out: Path | None = typer.Option(
+        None, help="Run folder (default: runs/…, named after the options)."
+    )
+    as_json: bool = AS_JSON
+    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress.")
+
+
+def with_bench_options(command: Callable[..., None]) -> Callable[..., None]:
+    """A command with a parameter `options: BenchOptions`, as one with an option per field."""
+    hints = get_type_hints(BenchOptions)
+    kind = inspect.Parameter.KEYWORD_ONLY
+    shared = [
+        inspect.Parameter(f.name, kind, default=f.default, annotation=hints[f.name])
+        for f in fields(BenchOptions)
+    ]
+    signature = inspect.signature(command, eval_str=True)
+    own = [p.replace(kind=kind) for p in signature.parameters.values() if p.name != "options"]
+
+    @functools.wraps(command)
+    def call(**given: Any) -> None:
+        options = BenchOptions(**{p.name: given.pop(p.name) for p in shared})
+        command(**given, options=options)
+
+    parameters = [*own, *shared]
+    call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {p.name: p.annotation for p in parameters}
+    return call
+
+
+def comma_separated(text: str) -> list[str]:
+    """Names in order, without repeats."""
+    from cala.errors import InputError
+
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise InputError(f"{text!r} names nothing: give names separated by commas")
+    return list(dict.fromkeys(names))

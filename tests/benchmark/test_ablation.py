@@ -1,0 +1,156 @@
+"""Ablations: what is varied, what is trained how often, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from cala.benchmark.ablation import CHOICES, ablation_configs, choice_name
+from cala.benchmark.config import RunConfig
+from cala.cli import app
+from cala.data.protocol import Protocol
+from cala.errors import InputError
+from cala.heads import AdaptedHead
+from cala.heads.recipe import ADAPTERS
+from problems import blobs
+
+PROTOCOL = Protocol(name="small", base=8, way=2, shot=3, sessions=2)
+USUAL = RunConfig("small", ("cala",), ("random:0",))
+SAMPLES = {
+    "gamma": "0.5", "mu": "-1", "rho": "0.1", "tau": "16", "shots": "2", "sessions": "3",
+    "queries": "0", "inputs": "raw", "metric": "whitened",
+}  # fmt: skip
+SMALL = ["--base", "8", "--way", "2", "--shot", "3", "--sessions", "2"]
+
+
+@pytest.fixture
+def trainings(monkeypatch):
+    """Counts how often an adapter is trained, quickly."""
+    counted = []
+    real = AdaptedHead.fit_base
+
+    def fit_base(self, *arguments, **options):
+        counted.append((self.seed, self.recipe.gamma))
+        return real(self, *arguments, **options)
+
+    monkeypatch.setattr(AdaptedHead, "fit_base", fit_base)
+    return counted
+
+
+@pytest.fixture(scope="module")
+def embeddings(tmp_path_factory) -> Path:
+    x, y = blobs(12, 30, 12)
+    train = np.arange(len(y)) % 2 == 0
+    path = tmp_path_factory.mktemp("data") / "small.npz"
+    np.savez(
+        path, x_train=x[train], y_train=y[train], x_test=x[~train], y_test=y[~train],
+        scale=np.float32(16),
+    )  # fmt: skip
+    return path
+
+
+def ablate(*arguments: object):
+    result = CliRunner().invoke(app, ["ablate", *map(str, arguments)])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def gammas(embeddings, out, values="0,1,10", *more):
+    return ablate(
+        "gamma", f"features:{embeddings}", "--values", values, *SMALL, "--seeds", 2,
+        "--draws", "random:2", "--method", "la", "--out", out, *more,
+    )  # fmt: skip
+
+
+def test_gamma_trains_once_per_seed(embeddings, tmp_path, trainings):
+    said = gammas(embeddings, tmp_path / "a")
+    assert trainings == [(0, 1.0), (1, 1.0)]
+    assert said.stderr.count("no held-out rows") == 1
+    assert "no held-out rows" not in said.stdout
+    assert "γ of Eq. 8 at inference" in said.stdout
+    folders = sorted(p.name for p in (tmp_path / "a").iterdir())
+    assert folders == ["gamma=0", "gamma=1", "gamma=10"]
+    assert json.loads((tmp_path / "a" / "gamma=0" / "config.json").read_text())["gamma"] == 0
+
+    trainings.clear()
+    alone = gammas(embeddings, tmp_path / "b", "10", "--json")
+    assert len(trainings) == 2
+    together = json.loads(gammas(embeddings, tmp_path / "a", "0,1,10", "--json").stdout)
+    assert len(trainings) == 2, "finished cells are not trained for again"
+    found = together["random"]["gamma=10"]["sessions"]
+    assert found == json.loads(alone.stdout)["random"]["gamma=10"]["sessions"]
+    assert found != together["random"]["gamma=0"]["sessions"]
+
+
+def test_each_value_continues_where_it_was(embeddings, tmp_path, trainings):
+    whole = gammas(embeddings, tmp_path / "a", "0,1,10", "--json").stdout
+    records = tmp_path / "a" / "gamma=1" / "records.jsonl"
+    lines = records.read_text().splitlines(keepends=True)
+    records.write_text("".join(line for line in lines if json.loads(line)["seed"] == 0))
+    trainings.clear()
+    assert gammas(embeddings, tmp_path / "a", "0,1,10", "--json").stdout == whole
+    assert trainings == [(1, 1.0)]
+
+
+def test_retraining_is_the_other_reading(embeddings, tmp_path, trainings):
+    gammas(embeddings, tmp_path / "a", "1,10", "--retrain")
+    assert trainings == [(0, 1.0), (1, 1.0), (0, 10.0), (1, 10.0)]
+
+
+def test_json_is_all_of_stdout(embeddings, tmp_path):
+    made = gammas(embeddings, tmp_path / "a", "0,1", "--json")
+    assert set(json.loads(made.stdout)["random"]) == {"gamma=0", "gamma=1"}
+
+
+@pytest.mark.parametrize("what", CHOICES)
+def test_every_choice_changes_the_configuration(what):
+    (config,) = ablation_configs(USUAL, what, [SAMPLES[what]], PROTOCOL).values()
+    assert config != USUAL
+    ADAPTERS["cala"].__class__(**config.adapter)  # a recipe can be made of it
+    assert CHOICES[what].meaning
+
+
+def test_shots_may_be_called_k():
+    assert choice_name("K") == "shots"
+    (config,) = ablation_configs(USUAL, "shots", ["7"], PROTOCOL).values()
+    assert config.adapter == {"shots": (7,)}
+    (config,) = ablation_configs(USUAL, "sessions", ["4"], PROTOCOL).values()
+    assert config.adapter == {"novel": 8}
+
+
+@pytest.mark.parametrize(
+    ("what", "value", "message"),
+    [
+        ("gamma", "big", "gamma 'big': give a number"),
+        ("gamma", "nan", "gamma 'nan': give a finite number"),
+        ("rho", "-1", "rho '-1': give a number of at least 0"),
+        ("tau", "0", "tau '0': give a number above 0"),
+        ("shots", "0", "shots '0': give a whole number of at least 1"),
+        ("shots", "2.5", "shots '2.5': give a whole number"),
+        ("sessions", "-3", "sessions '-3': give a whole number of at least 1"),
+        ("queries", "-1", "queries '-1': give a whole number of at least 0"),
+        ("inputs", "sort", "inputs 'sort': give one of"),
+        ("metric", "l2", "metric 'l2': give one of cosine, whitened"),
+        ("size", "1", "unknown ablation 'size'"),
+    ],
+)
+def test_bad_values_are_named_before_anything_runs(what, value, message):
+    with pytest.raises(InputError, match=message):
+        ablation_configs(USUAL, what, [value], PROTOCOL)
+
+
+def test_choices_that_a_method_does_not_have():
+    plain, la = (RunConfig("small", (m,), ("random:0",)) for m in ("nearest-mean", "la"))
+    with pytest.raises(InputError, match=r"no adapter whose gamma could vary: try nearest-mean\+c"):
+        ablation_configs(plain, "gamma", ["1"], PROTOCOL)
+    with pytest.raises(InputError, match="inputs does nothing in la"):
+        ablation_configs(la, "inputs", ["raw"], PROTOCOL)
+    assert ablation_configs(plain, "metric", ["cosine"], PROTOCOL)["cosine"].metric == "cosine"
+    with pytest.raises(InputError, match="--retrain is for gamma"):
+        ablation_configs(USUAL, "mu", ["1"], PROTOCOL, retrain=True)
