@@ -101,13 +101,11 @@ class Transform:
 
     def stack(self, images: Sequence[Pixels] | Pixels) -> Tensor:
         """Images of any size -> one (n, size, size, 3) uint8 tensor."""
-        side = (self.size, self.size)
-        if (
-            isinstance(images, np.ndarray)
-            and images.dtype == np.uint8
-            and self.resize == side[0]
-            and images.shape[1:] == (*side, 3)
-        ):
+        shape = (self.size, self.size, 3)
+        if len(images) == 0:
+            return torch.empty((0, *shape), dtype=torch.uint8)
+        ready = isinstance(images, np.ndarray) and images.dtype == np.uint8
+        if ready and self.resize == self.size and np.shape(images)[1:] == shape:
             return torch.from_numpy(np.ascontiguousarray(images))
         return torch.from_numpy(np.stack([self.prepare(image) for image in images]))
 
