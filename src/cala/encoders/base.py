@@ -92,5 +92,5 @@ def fingerprint(module: nn.Module, architecture: str) -> str:
             continue
         values = tensor.detach().cpu().contiguous()
         digest.update(f"{name} {values.dtype} {tuple(values.shape)}".encode())
-        digest.update(values.numpy().tobytes())
+        digest.update(values.reshape(-1).view(torch.uint8).numpy().tobytes())  # bfloat16 as well
     return digest.hexdigest()

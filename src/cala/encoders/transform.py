@@ -17,8 +17,16 @@ from cala.registry import check_choice
 
 Triple = tuple[float, float, float]
 
-FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
+FILTERS = {
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "lanczos": Image.Resampling.LANCZOS,
+    "nearest": Image.Resampling.NEAREST,
+    "box": Image.Resampling.BOX,
+    "hamming": Image.Resampling.HAMMING,
+}
 FITS = ("crop", "squeeze")
+LONGEST = 20  # longer side over shorter, from where on a strip is not resized as a whole
 IMAGENET_MEAN: Triple = (0.485, 0.456, 0.406)
 IMAGENET_STD: Triple = (0.229, 0.224, 0.225)
 CIFAR_MEAN: Triple = (0.507, 0.487, 0.441)
@@ -60,7 +68,8 @@ class Transform:
         return asdict(self)
 
     def prepare(self, image: Pixels) -> Pixels:
-        """(h, w, 3) -> (size, size, 3), still uint8."""
+        """(h, w, 3), or (h, w) of a grey image, -> (size, size, 3), still uint8."""
+        image = _three_channels(image)
         height, width = image.shape[:2]
         if self.fit == "squeeze":
             target = (self.resize, self.resize)
@@ -70,16 +79,33 @@ class Transform:
                 max(self.resize, round(height * factor)),
                 max(self.resize, round(width * factor)),
             )
+        top, left = ((side - self.size) // 2 for side in target)
+        if max(target) > LONGEST * self.resize:
+            return self._middle(image, target, top, left)
         if target != (height, width):
             picture = Image.fromarray(image).resize(target[::-1], FILTERS[self.filter])
             image = np.asarray(picture)
-        top, left = ((side - self.size) // 2 for side in image.shape[:2])
         return image[top : top + self.size, left : left + self.size]
+
+    def _middle(self, image: Pixels, target: tuple[int, int], top: int, left: int) -> Pixels:
+        """Resize only what the crop keeps: the whole of a long strip would fill the memory."""
+        rows, columns = image.shape[0] / target[0], image.shape[1] / target[1]
+        box = (
+            left * columns,
+            top * rows,
+            min((left + self.size) * columns, image.shape[1]),
+            min((top + self.size) * rows, image.shape[0]),
+        )
+        side = (self.size, self.size)
+        return np.asarray(Image.fromarray(image).resize(side, FILTERS[self.filter], box))
 
     def stack(self, images: Sequence[Pixels] | Pixels) -> Tensor:
         """Images of any size -> one (n, size, size, 3) uint8 tensor."""
-        side = (self.size, self.size)
-        if isinstance(images, np.ndarray) and images.shape[1:3] == side and self.resize == side[0]:
+        shape = (self.size, self.size, 3)
+        if len(images) == 0:
+            return torch.empty((0, *shape), dtype=torch.uint8)
+        ready = isinstance(images, np.ndarray) and images.dtype == np.uint8
+        if ready and self.resize == self.size and np.shape(images)[1:] == shape:
             return torch.from_numpy(np.ascontiguousarray(images))
         return torch.from_numpy(np.stack([self.prepare(image) for image in images]))
 
@@ -88,3 +114,14 @@ class Transform:
         mean = torch.tensor(self.mean, device=images.device) * 255
         std = torch.tensor(self.std, device=images.device) * 255
         return ((images - mean) / std).permute(0, 3, 1, 2)
+
+
+def _three_channels(image: Pixels) -> Pixels:
+    """(h, w), (h, w, 1) or (h, w, 3) uint8 -> (h, w, 3)."""
+    if image.dtype != np.uint8 or image.ndim not in (2, 3) or 0 in image.shape:
+        raise InputError(f"an image is {image.dtype} {image.shape}: give (h, w, 3) uint8 arrays")
+    if image.ndim == 2 or image.shape[2] == 1:
+        image = np.repeat(image.reshape(*image.shape[:2], 1), 3, axis=2)
+    if image.shape[2] != 3:
+        raise InputError(f"an image has {image.shape[2]} channels: give (h, w, 3) uint8 arrays")
+    return image

@@ -63,18 +63,27 @@ def load_encoder_file(
 ) -> Encoder:
     """The encoder in a file that `save_encoder` wrote."""
     meta, tensors = _read(path)
-    architecture = str(meta["architecture"])
-    module = ARCHITECTURES[architecture]()
+    try:
+        architecture = meta["architecture"]
+        module = ARCHITECTURES[architecture]()
+        transform = Transform.from_dict(meta["transform"])
+        scale = None if meta["scale"] is None else float(meta["scale"])
+        holdout = frozenset(str(digest) for digest in meta["holdout"])
+        about = dict(meta["about"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{shown(path)} does not describe its encoder as `cala train` does ({reason(error)})"
+        ) from error
     load_weights(module, tensors, shown(path), architecture)
     return from_module(
         name or str(path),
         module,
-        Transform.from_dict(meta["transform"]),
+        transform,
         architecture=architecture,
         device=device,
-        scale=meta["scale"],
-        holdout=frozenset(meta["holdout"]),
-        about=meta["about"],
+        scale=scale,
+        holdout=holdout,
+        about=about,
     )
 
 
@@ -88,8 +97,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             f"{shown(path)} cannot be read as an encoder ({reason(error)}): it is cut short or "
             "something else; `cala train` writes such files"
         ) from error
-    if meta.get("format") != FORMAT:
-        found = meta.get("format", "none")
+    found = meta.get("format") if isinstance(meta, dict) else None
+    if found != FORMAT:
         raise InputError(
             f"{shown(path)} is not an encoder of `cala train` (format {found}, this reads {FORMAT})"
         )

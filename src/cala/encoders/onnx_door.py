@@ -1,0 +1,168 @@
+"""`onnx:FILE`: a network in ONNX format, run by onnxruntime.
+
+The graph takes (n, 3, h, w) or (n, h, w, 3) images; n may be fixed. The embedding is its first
+output with two axes, else the mean over places of a map (n, d, h, w) or over tokens (n, t, d).
+The preprocessing is read from the file's metadata: `mean`, `std`, `size`, `resize`, `fit` and
+`filter` as in `cala.encoders.Transform`, each as JSON. What is not there is as for ImageNet.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cala.encoders.base import Encoder
+from cala.encoders.extras import import_extra, one_line
+from cala.encoders.registry import DOORS
+from cala.encoders.transform import Transform
+from cala.errors import InputError
+from cala.files import chunks, shown
+
+KEYS = ("mean", "std", "size", "resize", "fit", "filter")
+TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
+Run = Callable[[NDArray[Any]], list[NDArray[Any]]]
+
+
+@DOORS.register("onnx", "onnx:FILE, a network in ONNX format (extra: onnx)")
+def onnx_door(file: str, device: torch.device | str = "cpu") -> Encoder:
+    runtime = import_extra("onnxruntime", "onnx")
+    path = Path(file)
+    name = shown(path)
+    if not path.is_file():
+        raise InputError(f"there is no file {name}")
+    place = torch.device(device)
+    options = runtime.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads = torch.get_num_threads()
+    providers = ["CPUExecutionProvider"]
+    if place.type == "cuda":
+        providers.insert(0, "CUDAExecutionProvider")
+    try:
+        session = runtime.InferenceSession(str(path), options, providers=providers)
+    except Exception as error:  # onnxruntime has an error class for every cause
+        raise InputError(f"{name} cannot be read as ONNX ({one_line(error)})") from error
+    layout = Layout(session, name)
+    transform, stated = read_metadata(
+        dict(session.get_modelmeta().custom_metadata_map), layout.size, name
+    )
+    forward = Forward(session, layout, name, transform.size)
+    note = "from the file" if stated else "ImageNet's, for the file states none"
+    return Encoder(
+        name=f"onnx:{file}",
+        dim=forward.dim,
+        transform=transform,
+        forward=forward,
+        fingerprint=file_digest(path),
+        pretrained=True,
+        device=torch.device("cpu"),  # tensors go in and out through the CPU
+        about={"preprocessing": note},
+    )
+
+
+class Layout:
+    """The graph's input: its type, its batch and side where fixed, where the channels are."""
+
+    def __init__(self, session: Any, name: str) -> None:
+        inputs = session.get_inputs()
+        if len(inputs) != 1 or len(inputs[0].shape) != 4:
+            shapes = ", ".join(str(i.shape) for i in inputs)
+            raise InputError(f"{name} takes {shapes or 'nothing'}, not one batch of images")
+        if inputs[0].type not in TYPES:
+            raise InputError(f"{name} takes {inputs[0].type}; float and float16 are supported")
+        self.input, self.dtype = inputs[0].name, TYPES[inputs[0].type]
+        shape = [n if isinstance(n, int) and n > 0 else None for n in inputs[0].shape]
+        self.channels_last = shape[3] == 3 and shape[1] != 3
+        batch, *rest = shape
+        channels, *sides = (rest[2], *rest[:2]) if self.channels_last else rest
+        if channels not in (3, None) or (None not in sides and sides[0] != sides[1]):
+            raise InputError(f"{name} takes {inputs[0].shape}, not square RGB images")
+        self.batch: int | None = batch
+        self.size: int | None = sides[0] or sides[1]
+
+
+class Forward:
+    """(n, 3, size, size) -> (n, d), whatever batch the graph was made for."""
+
+    def __init__(self, session: Any, layout: Layout, name: str, size: int) -> None:
+        self.session, self.layout = session, layout
+        try:
+            outputs = session.run(None, {layout.input: self._array(torch.zeros(1, 3, size, size))})
+        except Exception as error:
+            raise InputError(
+                f"{name} does not take {size}×{size} images ({one_line(error)}): state `size` in "
+                "its metadata"
+            ) from error
+        order = [i for axes in (2, 4, 3) for i, out in enumerate(outputs) if np.ndim(out) == axes]
+        if not order:
+            raise InputError(f"{name} gives no embedding: no output has two to four axes")
+        self.output = session.get_outputs()[order[0]].name
+        self.dim = int(self._pooled(outputs[order[0]]).shape[1])
+
+    def __call__(self, images: Tensor) -> Tensor:
+        step = self.layout.batch or max(len(images), 1)
+        parts = [self._run(images[i : i + step]) for i in range(0, len(images), step)]
+        return torch.cat(parts) if parts else torch.empty(0, self.dim)
+
+    def _run(self, images: Tensor) -> Tensor:
+        found = self.session.run([self.output], {self.layout.input: self._array(images)})[0]
+        return self._pooled(found)[: len(images)]
+
+    def _array(self, images: Tensor) -> NDArray[Any]:
+        values = images.detach().cpu()
+        if self.layout.batch is not None and len(values) < self.layout.batch:
+            blank = values.new_zeros(self.layout.batch - len(values), *values.shape[1:])
+            values = torch.cat([values, blank])
+        if self.layout.channels_last:
+            values = values.permute(0, 2, 3, 1)
+        return np.ascontiguousarray(values.numpy().astype(self.layout.dtype, copy=False))
+
+    def _pooled(self, found: NDArray[Any]) -> Tensor:
+        values = torch.from_numpy(np.asarray(found, dtype=np.float32))
+        if values.ndim == 4:
+            return values.mean((2, 3))
+        return values.mean(1) if values.ndim == 3 else values
+
+
+def read_metadata(meta: dict[str, str], side: int | None, name: str) -> tuple[Transform, bool]:
+    """The transform, and whether the file says anything of it."""
+    stated = {key: meta[key] for key in KEYS if key in meta}
+    try:
+        fields = {key: _value(text) for key, text in stated.items()}
+        size = int(fields.pop("size", side or 224))
+        resize = int(fields.pop("resize", max(size, round(size / 0.875))))
+        for key in ("mean", "std"):
+            if key in fields:
+                values = fields[key] if isinstance(fields[key], list) else [fields[key]] * 3
+                red, green, blue = (float(value) for value in values)
+                fields[key] = (red, green, blue)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} has metadata that cannot be read: {stated}") from error
+    if side not in (None, size):
+        raise InputError(f"{name} states a size of {size}, but its graph takes {side}")
+    return Transform(size=size, resize=resize, **fields), bool(stated)
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return json.loads(f"[{text}]") if "," in text else text
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of the file and of the files beside it in which it keeps its weights."""
+    content = path.read_bytes()
+    digest = hashlib.sha256(content)
+    for beside in sorted(path.absolute().parent.iterdir()):
+        if beside.name != path.name and beside.name.encode() in content and beside.is_file():
+            for piece in chunks(beside):
+                digest.update(piece)
+    return digest.hexdigest()

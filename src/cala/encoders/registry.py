@@ -1,0 +1,72 @@
+"""Encoders by name: ready-made ones, doors to other libraries, files of `cala train`."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from cala.encoders.architectures import ARCHITECTURES
+from cala.encoders.base import Encoder
+from cala.encoders.weights import load_encoder_file
+from cala.errors import InputError, UnknownNameError
+from cala.files import shown
+from cala.registry import Registry
+
+Device = torch.device | str
+FILE = "encoder.safetensors"
+
+ENCODERS: Registry[Callable[[Device], Encoder]] = Registry("encoder")
+"""Pretrained encoders: device -> encoder."""
+
+DOORS: Registry[Callable[[str, Device], Encoder]] = Registry("door")
+"""Prefixes of URIs: what stands behind `prefix:` and a device -> encoder."""
+
+
+def load_encoder(uri: str | os.PathLike[str], device: Device = "cpu") -> Encoder:
+    """The encoder that a name, a door's URI or a path stands for.
+
+    >>> load_encoder("efficientnet-lite0").dim
+    1280
+    >>> load_encoder("resnet18")
+    Traceback (most recent call last):
+    ...
+    cala.errors.InputError: resnet18 is an architecture without weights: train it with ...
+    """
+    uri = os.fspath(uri)
+    if uri in ENCODERS:
+        return ENCODERS[uri](device)
+    prefix, colon, rest = uri.partition(":")
+    if colon and prefix in DOORS:
+        if not rest:
+            raise InputError(f"{uri} names no model: {DOORS.summary(prefix)}")
+        return DOORS[prefix](rest, device)
+    for path in (uri, os.path.join(uri, FILE)):
+        if os.path.isfile(path):
+            return load_encoder_file(Path(path), device=device)
+    raise _unknown(uri)
+
+
+def _unknown(uri: str) -> InputError:
+    ready = ", ".join(ENCODERS)
+    if uri in ARCHITECTURES:
+        return InputError(
+            f"{uri} is an architecture without weights: train it with `cala train --encoder {uri}`,"
+            f" or take an encoder that is trained ({ready})"
+        )
+    if os.path.isdir(uri):
+        return InputError(f"the folder {shown(uri)} holds no {FILE}: `cala train` writes it")
+    prefix, colon, rest = uri.partition(":")
+    if uri.endswith(".safetensors") or (not colon and os.path.basename(uri) != uri):
+        return InputError(f"there is no encoder file {shown(uri)}")
+    near = difflib.get_close_matches(prefix, DOORS if colon else [*ENCODERS, *ARCHITECTURES], n=1)
+    meant = "".join([*near, colon, rest])
+    hint = f"did you mean '{shown(meant)}'? " if near else ""
+    doors = ", ".join(f"{door}:…" for door in DOORS)
+    return UnknownNameError(
+        f"unknown encoder '{shown(uri)}': {hint}Known: {ready}; doors: {doors}; "
+        "or the path of a file that `cala train` wrote"
+    )

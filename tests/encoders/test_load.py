@@ -1,0 +1,100 @@
+"""load_encoder: names, doors, files, and errors that say what to do."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+
+from cala.encoders import ARCHITECTURES, ENCODERS, Transform, extras, load_encoder
+from cala.encoders.weights import save_encoder
+from cala.errors import InputError, UnknownNameError
+
+
+def save(path):
+    module = ARCHITECTURES["resnet20"]()
+    save_encoder(path, module, architecture="resnet20", transform=Transform(size=32, resize=32))
+
+
+def test_files_and_folders(tmp_path, monkeypatch):
+    save(tmp_path / "encoder.safetensors")
+    by_file = load_encoder(str(tmp_path / "encoder.safetensors"))
+    by_folder = load_encoder(tmp_path)
+    assert by_file.fingerprint == by_folder.fingerprint
+    monkeypatch.chdir(tmp_path)
+    assert load_encoder("encoder.safetensors").dim == 64
+
+
+def test_an_architecture_is_no_encoder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "resnet12").mkdir()
+    for name in set(ARCHITECTURES) - set(ENCODERS):
+        with pytest.raises(InputError, match=rf"train it with `cala train --encoder {name}`, or"):
+            load_encoder(name)
+
+
+@pytest.mark.parametrize(
+    ("uri", "says"),
+    [
+        ("efficientnet-lite", "did you mean 'efficientnet-lite0'"),
+        ("tim:resnet50", "did you mean 'timm:resnet50'"),
+        ("quite-else", "Known: efficientnet-lite0.*doors: .*timm:…"),
+        ("", "unknown encoder ''"),
+        ("a\nb", r"unknown encoder 'a\\nb'"),
+        ("x" * 5000, "unknown encoder"),
+        ("nul\0", "unknown encoder"),
+    ],
+)
+def test_unknown_names(uri, says):
+    with pytest.raises(UnknownNameError, match=says):
+        load_encoder(uri)
+
+
+@pytest.mark.parametrize("uri", ["gone/encoder.safetensors", "gone.safetensors", "no/where"])
+def test_missing_files(uri):
+    with pytest.raises(InputError, match="there is no encoder file"):
+        load_encoder(uri)
+
+
+def test_folder_without_an_encoder(tmp_path):
+    with pytest.raises(InputError, match=r"holds no encoder\.safetensors"):
+        load_encoder(tmp_path)
+
+
+@pytest.mark.parametrize("door", ["timm", "hf", "onnx", "torch"])
+def test_a_door_needs_a_name(door):
+    with pytest.raises(InputError, match=f"{door}: names no model"):
+        load_encoder(f"{door}:")
+
+
+@pytest.mark.parametrize(
+    ("uri", "module", "extra"),
+    [
+        ("timm:resnet18", "timm", "timm"),
+        ("hf:some/model", "transformers", "hf"),
+        ("onnx:some.onnx", "onnxruntime", "onnx"),
+    ],
+)
+def test_a_missing_extra_is_named(uri, module, extra, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(InputError, match=rf"needs {module}.*pip install 'cala\[{extra}\]'"):
+        load_encoder(uri)
+
+
+def test_a_broken_extra_is_told_apart(monkeypatch):
+    def broken(name):
+        raise RuntimeError("operator torchvision::nms does not exist\nand more")
+
+    monkeypatch.setattr(extras, "import_module", broken)
+    with pytest.raises(
+        InputError, match=r"timm cannot be imported .*exist\); torchvision does not"
+    ):
+        load_encoder("timm:resnet18")
+
+
+def test_probe_checks_the_shape():
+    with pytest.raises(InputError, match=r"x gives \(1, 2, 4, 4\) for one image"):
+        extras.probe(torch.nn.Conv2d(3, 2, 1), 4, "x")
+    with pytest.raises(InputError, match="x does not take 1×3×4×4 images"):
+        extras.probe(torch.nn.Linear(3, 2), 4, "x")

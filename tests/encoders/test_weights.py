@@ -1,0 +1,151 @@
+"""An encoder in one file: the way out and back, and files that are not whole."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from cala.encoders import ARCHITECTURES, Transform
+from cala.encoders.base import fingerprint, from_module
+from cala.encoders.weights import load_encoder_file, save_encoder
+from cala.errors import InputError
+
+TRANSFORM = Transform(size=32, resize=36, fit="squeeze")
+
+
+@pytest.fixture(scope="module")
+def module():
+    torch.manual_seed(0)
+    return ARCHITECTURES["resnet20"]().eval()
+
+
+@pytest.fixture
+def path(module, tmp_path):
+    path = tmp_path / "encoder.safetensors"
+    save(path, module)
+    return path
+
+
+def save(path, module, **more):
+    save_encoder(path, module, architecture="resnet20", transform=TRANSFORM, **more)
+
+
+def test_identity(module, tmp_path):
+    path = tmp_path / "e.safetensors"
+    save(path, module, scale=16.0, holdout=frozenset({"a", "b"}), about={"epochs": 3})
+    found = load_encoder_file(path, name="mine")
+    assert (found.name, found.dim, found.transform) == ("mine", 64, TRANSFORM)
+    assert (found.scale, found.holdout, found.about) == (16.0, {"a", "b"}, {"epochs": 3})
+    assert not found.pretrained
+    direct = from_module("x", module, TRANSFORM, architecture="resnet20")
+    assert found.fingerprint == direct.fingerprint
+    images = np.random.default_rng(0).integers(0, 256, (3, 40, 32, 3), dtype=np.uint8)
+    np.testing.assert_array_equal(found(images), direct(images))
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_half_precision(module, path, tmp_path):
+    half = tmp_path / "half.safetensors"
+    save(half, module, half=True)
+    assert half.stat().st_size < 0.6 * path.stat().st_size
+    images = np.random.default_rng(0).integers(0, 256, (3, 32, 32, 3), dtype=np.uint8)
+    full, found = load_encoder_file(path), load_encoder_file(half)
+    assert found.fingerprint != full.fingerprint
+    np.testing.assert_allclose(found(images), full(images), rtol=0.02, atol=0.02)
+
+
+def test_key_depends_on_the_transform(module):
+    one = from_module("x", module, TRANSFORM, architecture="a")
+    two = from_module("x", module, Transform(size=32, resize=32), architecture="a")
+    assert one.fingerprint == two.fingerprint
+    assert one.key != two.key
+
+
+def test_fingerprint():
+    module = torch.nn.BatchNorm2d(3)
+    first = fingerprint(module, "a")
+    assert fingerprint(module, "b") != first
+    module.num_batches_tracked += 1
+    assert fingerprint(module, "a") == first
+    module.bias.data[0] = 1e-7
+    assert fingerprint(module, "a") != first
+    assert fingerprint(module.bfloat16(), "a") != first
+
+
+def test_flipped_bytes_show(path):
+    """Whatever byte is changed, nothing passes as the same encoder."""
+    content = path.read_bytes()
+    before = load_encoder_file(path)
+    rng = np.random.default_rng(0)
+    header = int.from_bytes(content[:8], "little") + 8
+    places = [*range(8), *rng.integers(8, header, 20), *rng.integers(header, len(content), 20)]
+    for place in places:
+        changed = bytearray(content)
+        changed[place] ^= 0x21
+        path.write_bytes(changed)
+        try:
+            found = load_encoder_file(path)
+        except InputError:
+            continue
+        same = (found.key, found.scale, found.about) == (before.key, before.scale, before.about)
+        assert not same, f"byte {place}"
+
+
+def test_cut_short(path):
+    content = path.read_bytes()
+    for end in (0, 4, 8, 100, len(content) // 2, len(content) - 1):
+        path.write_bytes(content[:end])
+        with pytest.raises(InputError, match="cannot be read as an encoder"):
+            load_encoder_file(path)
+    with pytest.raises(InputError, match="cannot be read as an encoder"):
+        load_encoder_file(path.with_name("gone"))
+
+
+def meta(**changes):
+    fields = {
+        "format": 1, "architecture": "resnet20", "transform": TRANSFORM.as_dict(), "scale": None,
+        "holdout": [], "about": {},
+    }  # fmt: skip
+    return {**fields, **changes}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "{}",
+        "[]",
+        "3",
+        "not JSON",
+        json.dumps(meta(format=2)),
+        json.dumps(meta(architecture="resnet99")),
+        json.dumps(meta(architecture=None)),
+        json.dumps(meta(architecture=[])),
+        json.dumps(meta(architecture="resnet12")),
+        json.dumps(meta(transform={"size": 4})),
+        json.dumps(meta(transform={**TRANSFORM.as_dict(), "colour": 1})),
+        json.dumps(meta(transform=None)),
+        json.dumps(meta(holdout=3)),
+        json.dumps(meta(scale="large")),
+        json.dumps({"format": 1}),
+    ],
+)
+def test_foreign_files(module, tmp_path, text):
+    """The weights are right, what is said of them is not."""
+    path = tmp_path / "x.safetensors"
+    state = module.state_dict().items()
+    tensors = {n: t.contiguous() for n, t in state if "num_batches" not in n}
+    save_file(tensors, path, metadata=None if text is None else {"cala": text})
+    with pytest.raises(InputError, match=r"x\.safetensors"):
+        load_encoder_file(path)
+
+
+def test_foreign_weights(tmp_path):
+    path = tmp_path / "x.safetensors"
+    save_file({"a": torch.zeros(2)}, path, metadata={"cala": json.dumps(meta())})
+    with pytest.raises(InputError, match=r"x\.safetensors does not hold weights of resnet20"):
+        load_encoder_file(path)
