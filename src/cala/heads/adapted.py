@@ -23,7 +23,7 @@ from cala.heads.pseudo_training import make_adapter, train_adapter
 from cala.heads.recipe import AdapterRecipe
 from cala.metrics import TradeOff
 
-NO_CURVE = TradeOff(np.zeros(1), np.zeros(1), np.zeros(1))
+NO_CURVE = TradeOff(np.full(1, -np.inf), np.full(1, np.nan), np.full(1, np.nan))
 
 
 class AdaptedHead(Head):
