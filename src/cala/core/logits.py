@@ -11,7 +11,6 @@ from cala.core.prototypes import PrototypeTable, normalise
 
 DEFAULT_SCALE = 16.0
 SCALE_RANGE = (1.0, 200.0)
-SCALE_TOLERANCE = 1e-7  # of log s
 
 
 def cosine_logits(unit: Tensor, prototypes: Tensor, scale: float) -> Tensor:
@@ -46,33 +45,28 @@ def fit_scale(cosines: Tensor, own: Tensor) -> float:
     """
     if len(own) == 0:
         return DEFAULT_SCALE
-    cosines = cosines.double()
-    behind = cosines - cosines.gather(1, own[:, None])  # differences: no cancellation near 0
+    behind = cosines.double()
+    behind = behind - behind.gather(1, own[:, None])
 
-    def slopes(scale: float) -> tuple[float, float]:
-        """First and second derivative of the cross-entropy by s."""
-        share = (scale * behind).softmax(1)
-        expected = share.mul_(behind).sum(1)
-        spread = share.mul_(behind).sum(1) - expected.square()
-        return float(expected.mean()), float(spread.mean())
+    def loss(log_scale: float) -> float:
+        """Cross-entropy; exponents of at most 2·200 need no maximum taken off them."""
+        return float((math.exp(log_scale) * behind).exp_().sum(1).log_().mean())
 
-    # Cross-entropy is convex in s, so its slope has one root at most: Newton on log s, in a bracket
-    # that starts with the whole range.
-    smallest, largest = SCALE_RANGE
-    if slopes(largest)[0] <= 0:
-        return largest
-    if slopes(smallest)[0] >= 0:
-        return smallest
-    low, high = math.log(smallest), math.log(largest)
-    at, change = math.log(DEFAULT_SCALE), math.inf
-    while abs(change) > SCALE_TOLERANCE:
-        slope, curvature = slopes(math.exp(at))
-        low, high = (at, high) if slope <= 0 else (low, at)
-        wanted = at - slope / (math.exp(at) * curvature) if curvature > 0 else math.inf
-        if not low < wanted < high:
-            wanted = (low + high) / 2
-        at, change = wanted, wanted - at
-    return math.exp(at)
+    # Cross-entropy is convex in s, so one valley: golden-section search on log s.
+    low, high = (math.log(s) for s in SCALE_RANGE)
+    ratio = (math.sqrt(5) - 1) / 2
+    left, right = high - ratio * (high - low), low + ratio * (high - low)
+    at_left, at_right = loss(left), loss(right)
+    for _ in range(30):
+        if at_left < at_right:
+            high, right, at_right = right, left, at_left
+            left = high - ratio * (high - low)
+            at_left = loss(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + ratio * (high - low)
+            at_right = loss(right)
+    return math.exp((low + high) / 2)
 
 
 def adjusted_logits(

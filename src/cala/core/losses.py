@@ -2,20 +2,17 @@
 
 A shift of the novel columns leaves the base columns alone, so of a query's B base logits only
 their log-sum-exp, their maximum and the true one matter. `Scores` keeps just these: a cached
-pseudo episode costs F + 5 numbers per query instead of B + F.
-
-Training asks for the same episode dozens of times with other shifts. The novel logits are
-therefore kept as powers exp(z − max z): Σ_c exp(z_c + shift_c) is then one matrix-vector product.
+pseudo episode costs F + 4 numbers per query instead of B + F.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from cala.core.novel_columns import NovelLogits, NovelPowers, novel_columns, powers
 from cala.registry import check_choice
 
 #: `balanced` is the default. The other two are Eq. 9 as printed and its nearest finite reading:
@@ -33,8 +30,7 @@ class Scores:
     base_lse : (Q,) log-sum-exp of the base columns
     base_max : (Q,) their maximum
     base_right : (Q,) bool, the maximum is the query's own class
-    novel_max : (Q,) the maximum of the novel columns
-    novel_powers : (Q, F) exp(novel logit − novel_max), in (0, 1]
+    novel : (Q, F), see `novel_columns`
     own : (Q,) the query's novel column, -1 for a base query
     true : (Q,) logit of the query's own class, before any shift
     weight : (Q,) sums to one, every class present has the same share
@@ -43,8 +39,7 @@ class Scores:
     base_lse: Tensor
     base_max: Tensor
     base_right: Tensor
-    novel_max: Tensor
-    novel_powers: Tensor
+    novel: NovelLogits | NovelPowers
     own: Tensor
     true: Tensor
     weight: Tensor
@@ -54,48 +49,28 @@ class Scores:
         """Compress logits (Q, B + F) of queries whose true columns are (Q,)."""
         base = logits[:, :n_base]
         base_max, winner = base.max(1)
-        novel_max = logits[:, n_base:].amax(1)
         counts = torch.bincount(columns, minlength=logits.shape[1])
         present = int((counts > 0).sum())
         return cls(
-            base_lse=base_max + _powers(base, base_max).sum(1).log(),
+            base_lse=powers(base, base_max).sum(1).log() + base_max,
             base_max=base_max,
             base_right=winner == columns,
-            novel_max=novel_max,
-            novel_powers=_powers(logits[:, n_base:], novel_max),
+            novel=novel_columns(logits[:, n_base:]),
             own=torch.where(columns >= n_base, columns - n_base, -1),
             true=logits.gather(1, columns[:, None])[:, 0],
             weight=1 / (counts[columns].to(logits.dtype) * present),
         )
 
-    @property
-    def novel(self) -> Tensor:
-        """The novel logits (Q, F)."""
-        return self.novel_powers.log() + self.novel_max[:, None]
-
     def cross_entropy(self, shift: Tensor) -> Tensor:
         """-log softmax of the true class after adding shift (F,) to the novel columns: (Q,)."""
-        top = shift.detach().max()
-        power = self.novel_powers @ (shift - top).exp()
-        smallest = torch.finfo(power.dtype).tiny  # log 0 would turn the gradient into NaN
-        novel = self.novel_max + top + power.clamp_min(smallest).log()
+        novel = self.novel.log_sum_exp(shift)
         true = self.true + torch.where(self.own >= 0, shift[self.own.clamp_min(0)], 0.0)
         return torch.logaddexp(self.base_lse, novel) - true
 
 
-def _powers(logits: Tensor, top: Tensor) -> Tensor:
-    """exp(logits − top) for logits (n, m) and the maximum (n,) of each row.
-
-    Exponents stop where numbers would become subnormal: those change no sum, and computing with
-    them is ten times slower.
-    """
-    floor = math.log(torch.finfo(logits.dtype).tiny) + 7
-    return (logits - top[:, None]).clamp_min_(floor).exp_()
-
-
 def la_loss(scores: Scores, alpha: Tensor) -> Tensor:
     """Eq. 5: mean cross-entropy with one scalar α added to every novel logit."""
-    return scores.cross_entropy(alpha.expand(scores.novel_powers.shape[1])).mean()
+    return scores.cross_entropy(alpha.expand(len(scores.novel))).mean()
 
 
 def cala_loss(

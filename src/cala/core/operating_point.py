@@ -28,7 +28,7 @@ def pseudo_trade_off(episodes: Sequence[Episode], shifts: Sequence[Tensor]) -> T
     parts: dict[bool, list[tuple[Tensor, Tensor, Tensor]]] = {True: [], False: []}
     for episode, shift in zip(episodes, shifts, strict=True):
         s = episode.scores
-        best, winner = (s.novel + shift).max(1)
+        best, winner = s.novel.best(shift)
         switch, is_base = s.base_max - best, s.own < 0
         right = torch.where(is_base, s.base_right, winner == s.own)
         for side in (True, False):
