@@ -68,7 +68,7 @@ def test_unusable_options_are_named(options, message):
 
 @pytest.mark.parametrize("scale", [np.int64(16), np.float32(16), 16])
 def test_numbers_of_any_make_are_numbers(scale):
-    model = fit("cala", scale=scale)
+    model = fit(scale=scale)
     assert model._head.host.scale == 16.0
     assert fit(max_base_loss=np.float32(0.125)).delta_ == fit(max_base_loss=0.125).delta_
     assert make_head("nearest-mean", shrinkage=np.float32(2), metric="whitened").shrinkage == 2.0
@@ -208,11 +208,7 @@ def test_more_shots_than_images_are_said():
 
 def test_the_seed_reaches_every_adapter():
     for method in ("la", "cala-plus"):
-        weights = [
-            torch.cat(
-                [w.flatten() for w in fit(method, random_state=seed)._head.adapter.parameters()]
-            )
-            for seed in (0, 1, 1)
-        ]
+        fitted = [fit(method, random_state=seed)._head.adapter for seed in (0, 1, 1)]
+        weights = [torch.cat([w.flatten() for w in adapter.parameters()]) for adapter in fitted]
         assert torch.equal(weights[1], weights[2])
         assert not torch.equal(weights[0], weights[1])

@@ -94,7 +94,7 @@ MISSING = [None, float("nan"), pd.NA, pd.NaT]
 @pytest.mark.parametrize("missing", MISSING, ids=str)
 @pytest.mark.parametrize("others", ["a", 1])
 def test_a_missing_label_is_named_with_its_row(missing, others):
-    with pytest.raises(InputError, match="the label of row 2 is .*: give every row a label"):
+    with pytest.raises(InputError, match=r"the label of row 2 is .*: give every row a label"):
         given_labels([others, others, missing])
 
 
