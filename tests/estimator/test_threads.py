@@ -98,8 +98,9 @@ def test_changes_made_at_the_same_time_all_take_place(model, monkeypatch):
             together.wait(timeout=60)
         return real(self, features, labels)
 
-    monkeypatch.setattr(AdaptedHead, "add", add)
-    run(*(lambda label=label: model.partial_fit(*shots(label)) for label in range(12, 16)))
+    with monkeypatch.context() as patch:
+        patch.setattr(AdaptedHead, "add", add)
+        run(*(lambda label=label: model.partial_fit(*shots(label)) for label in range(12, 16)))
     assert model.classes_.tolist()[:12] == list(range(12))
     assert sorted(model.classes_.tolist()[12:]) == [12, 13, 14, 15]
     assert model.n_shots_[12:].tolist() == [3] * 4

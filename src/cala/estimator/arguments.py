@@ -118,7 +118,7 @@ def holdout_mask(holdout: ArrayLike | str | None, rows: int) -> torch.Tensor | N
             f"holdout is {given.dtype} of shape {given.shape}: give one bool per row ({rows},), "
             'or "all" if the encoder saw none of them'
         )
-    return torch.as_tensor(given)
+    return torch.as_tensor(given.copy())  # pandas' arrays are read-only
 
 
 def _array(name: str, values: ArrayLike) -> NDArray[Any]:

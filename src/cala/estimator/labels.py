@@ -26,7 +26,7 @@ def given_labels(y: Any) -> Any:
     if y is None or (isinstance(dtype, np.dtype) and dtype.kind not in "OS"):
         return y
     objects = np.asarray(y, dtype=object)
-    flat = objects.ravel().tolist()
+    flat = [_scalar(label) for label in objects.ravel().tolist()]
     kinds = {_kind_of(label, row) for row, label in enumerate(flat)}
     if len(kinds) > 1:
         raise _mixed(kinds)
@@ -68,6 +68,12 @@ def some_labels(classes: Labels, most: int = 10) -> str:
     """The first few classes, for messages."""
     names = ", ".join(repr(name) for name in classes[:most].tolist())
     return names + (f", … ({len(classes)} in all)" if len(classes) > most else "")
+
+
+def _scalar(label: Any) -> Any:
+    """What an array or tensor without dimensions holds; everything else as it is."""
+    bare = isinstance(label, np.generic) or getattr(label, "ndim", None) != 0
+    return label if bare else label.item()
 
 
 def _kind(dtype: np.dtype[Any]) -> str:
