@@ -135,7 +135,7 @@ def test_probabilities_and_decisions_agree(model):
 
 def test_large_inputs_are_answered_in_parts(model, monkeypatch):
     whole = model.predict_proba(X)
-    monkeypatch.setattr("cala.estimator.PREDICT_ROWS", 100)
+    monkeypatch.setattr("cala.estimator.classifier.PREDICT_ROWS", 100)
     np.testing.assert_allclose(model.predict_proba(X), whole, rtol=1e-9)
 
 
@@ -236,27 +236,6 @@ def test_a_missing_hold_out_warns_and_all_silences_it():
         CalaClassifier("la").fit(X[BASE], Y[BASE], holdout=np.arange(BASE.sum()) % 2 == 0)
 
 
-def test_image_level_fakes_are_used():
-    rng = np.random.default_rng(0)
-    fake = rng.normal(size=(20, 10, 64))
-    pairs = np.array([(i, j) for i in range(6) for j in range(i)][:15] + [(0, 7)] * 5)
-    options = {"holdout": "all"}
-    mixed = CalaClassifier("la").fit(X[BASE], Y[BASE], **options).partial_fit(*shots(7))
-    given = CalaClassifier("la").fit(X[BASE], Y[BASE], fake=fake, pairs=pairs, **options)
-    alone = CalaClassifier("la").fit(X[BASE], Y[BASE], fake=fake, **options)
-    assert len({m.partial_fit(*shots(8)).beta_[-1] for m in (mixed, given, alone)}) == 3
-
-
-@pytest.mark.parametrize("method", ["cala", "cala-plus"])
-def test_image_level_fakes_reach_every_adapter(method):
-    fake = np.random.default_rng(0).normal(size=(20, 10, 64))
-    betas = [
-        CalaClassifier(method).fit(X[BASE], Y[BASE], fake=f, holdout="all").partial_fit(*shots(8))
-        for f in (None, fake)
-    ]
-    assert betas[0].beta_[-1] != betas[1].beta_[-1]
-
-
 def test_expectations_reach_the_pseudo_sessions():
     model = CalaClassifier("la", expected_novel=3, shots=[1, 4]).fit(
         X[BASE], Y[BASE], holdout="all"
@@ -326,7 +305,7 @@ BAD_ADDS = [
     (lambda x, y: (x, y[:2]), "inconsistent numbers of samples"),
     (lambda x, y: (x[:0], y[:0]), "0 sample"),
     (lambda x, y: (x, ["seven"] * 5), "mix strings and numbers"),
-    (lambda x, y: (x, [7, 7, 7, 7, None]), "label|mix"),
+    (lambda x, y: (x, [7, 7, 7, 7, None]), "the label of row 4 is None"),
 ]
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import confusion_matrix
 
 import oracle
+from cala.errors import InputError
 from cala.metrics import (
     SessionMetrics,
     ausuc,
@@ -94,6 +95,31 @@ def test_ncr_is_read_at_two_and_five_points():
     found = session_metrics(z, [0] * 100 + [1] * 10, 1)
     assert found.ncr2 == pytest.approx(0.3)
     assert found.ncr5 == pytest.approx(0.6)
+
+
+def test_ncr_is_read_at_points_of_accuracy_not_at_a_share_of_it():
+    """80 of 100 base images are right; two points below that are 78, two percent of it 79."""
+    z = np.zeros((110, 3))
+    z[:80, 0] = np.arange(1, 81)
+    z[80:100, 1] = 50.0  # wrong for good: the other base class wins
+    z[100:, 0] = np.arange(10) + 0.5
+    found = session_metrics(z, [0] * 100 + [2] * 10, 2)
+    assert found.ncr2 == pytest.approx(0.3)
+    assert found.ncr5 == pytest.approx(0.6)
+
+
+def test_without_base_images_there_is_no_ncr():
+    z, y = logits_and_columns(3, 2, 0)
+    found = session_metrics(z[y >= 3], y[y >= 3], 3)
+    assert np.isnan(found.ncr2)
+    assert np.isnan(found.ncr5)
+    assert np.isnan(found.base)
+    assert found.novel >= 0
+
+
+def test_no_sessions_have_no_summary():
+    with pytest.raises(InputError, match="no sessions to summarise"):
+        summarise([])
 
 
 def test_session_zero_has_no_novel_part():

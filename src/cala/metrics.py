@@ -7,10 +7,12 @@ one (argmax over every class seen so far). Rates are fractions of images, never 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from cala.errors import InputError
 
 Floats = NDArray[np.float64]
 
@@ -67,15 +69,21 @@ def session_metrics(logits: ArrayLike, columns: ArrayLike, n_base: int) -> Sessi
 class TradeOff:
     """Base against novel accuracy as one shift δ on all novel columns goes from −∞ to +∞.
 
-    Between two switching shifts nothing changes, so the curve has one point per interval:
-    `delta[i]` is where point i begins (the first is −∞).
+    Between two switching shifts nothing changes, so the curve has one point per interval: point i
+    holds from `delta[i]` (the first is −∞) to `end[i]`. A curve that keeps all its points needs no
+    `end`: where one point ends the next begins, and the last never does.
 
-    delta, base, novel : (m,)
+    delta, base, novel, end : (m,)
     """
 
     delta: Floats
     base: Floats
     novel: Floats
+    end: Floats = field(default_factory=lambda: np.empty(0))
+
+    def __post_init__(self) -> None:
+        if len(self.end) == 0:
+            object.__setattr__(self, "end", np.append(self.delta[1:], np.inf))
 
     @property
     def area(self) -> float:
@@ -85,7 +93,12 @@ class TradeOff:
         return float(np.sum(-np.diff(self.base) * (self.novel[1:] + self.novel[:-1]) / 2))
 
     def novel_at_base_loss(self, loss: float) -> float:
-        """NCR: novel accuracy where base accuracy has fallen by at most `loss` from its best."""
+        """NCR: novel accuracy where base accuracy has fallen by at most `loss` from its best.
+
+        NaN without base images: nothing says how far to go.
+        """
+        if np.isnan(self.base).any():
+            return float("nan")
         return float(self.novel[self.index_at_base_loss(loss)])
 
     def index_at_base_loss(self, loss: float) -> int:
@@ -172,6 +185,8 @@ class Summary:
 
 def summarise(sessions: Sequence[SessionMetrics]) -> Summary:
     """Avg includes session 0; AHM and Avg_novel start at session 1."""
+    if not sessions:
+        raise InputError("no sessions to summarise: give the metrics of session 0 at least")
     accuracy = [s.accuracy for s in sessions]
     later, last = sessions[1:], sessions[-1]
     return Summary(

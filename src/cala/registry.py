@@ -47,7 +47,7 @@ class Registry(Generic[T]):
             raise UnknownNameError(unknown(self.kind, name, self._entries)) from None
 
     def __contains__(self, name: object) -> bool:
-        return name in self._entries
+        return isinstance(name, str) and name in self._entries
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
@@ -71,5 +71,6 @@ def unknown(kind: str, name: object, known: object) -> str:
 
 def check_choice(kind: str, name: object, known: object) -> None:
     """Raise `UnknownNameError` unless `name` is one of `known`."""
-    if name not in known:  # type: ignore[operator]
+    # A list cannot be looked up and an array cannot be compared; neither is a name.
+    if not (name is None or isinstance(name, str)) or name not in known:  # type: ignore[operator]
         raise UnknownNameError(unknown(kind, name, known))

@@ -18,6 +18,7 @@ from cala.benchmark.terminal import console, differences_table, results_table
 from cala.core.mixing import FakePool
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol, canonical_draw, load_protocol
+from cala.errors import BaseQueryWarning, InputError
 from cala.heads.nearest_mean import NearestMean
 from problems import blobs
 
@@ -71,6 +72,50 @@ def test_the_adapter_prepares_for_the_protocol():
     plus = fit_method("cala-plus", DATA, PROTOCOL, adapter={"episodes": 5})
     assert plus.recipe.shots == (1, 2, 5, 10, 20)
     assert plus.recipe.episodes == 5
+
+
+def test_the_scale_of_the_file_belongs_to_the_cosine():
+    scaled = replace(DATA, scale=11.0)
+    assert fit_method("nearest-mean", scaled, PROTOCOL).scale == 11.0
+    assert fit_method("la", scaled, PROTOCOL).host.scale == 11.0
+    assert fit_method("nearest-mean", scaled, PROTOCOL, scale=7.0).scale == 7.0
+    for data, options in ((scaled, {"metric": "whitened"}), (DATA, {})):
+        fitted = fit_method("nearest-mean", data, PROTOCOL, **options)
+        assert fitted.scale_option == "auto"
+        assert fitted.scale not in (0.0, 11.0)
+
+
+@pytest.mark.parametrize("method", ["la", "cala-plus"])
+def test_the_seed_reaches_the_adapter(method):
+    beta = [
+        fit_method(method, DATA, PROTOCOL, seed=seed)
+        .add(DATA.x_train[DRAWS[0].rows[0]], DATA.y_train[DRAWS[0].rows[0]])
+        .beta[8:]
+        for seed in (0, 3, 3)
+    ]
+    assert torch.equal(beta[1], beta[2])
+    assert not torch.equal(beta[0], beta[1])
+
+
+def test_a_base_class_without_rows_is_named():
+    """Labels are columns: a gap would shift every class behind it."""
+    gap = replace(DATA, usable=DATA.y_train != 3)
+    with pytest.raises(InputError, match="small: base class 3 has no training rows"):
+        fit_method("nearest-mean", gap, PROTOCOL)
+    from_one = replace(DATA, y_train=DATA.y_train + 1, y_test=DATA.y_test + 1)
+    with pytest.raises(InputError, match="base class 0 has no training rows: labels are whole"):
+        fit_method("la", from_one, PROTOCOL)
+    below = replace(
+        DATA, y_train=torch.where(torch.arange(len(DATA.y_train)) == 0, -1, DATA.y_train)
+    )
+    with pytest.raises(InputError, match="label -1 in y_train: labels start at 0"):
+        fit_method("la", below, PROTOCOL)
+
+
+def test_a_hold_out_of_few_classes_is_said():
+    few = replace(DATA, holdout=(DATA.y_train == 2) & (torch.arange(len(DATA.y_train)) % 2 == 0))
+    with pytest.warns(BaseQueryWarning, match="covers 1 of 8 base classes"):
+        fit_method("la", few, PROTOCOL)
 
 
 def test_fitting_gets_fakes_hold_out_and_usable_rows_only(monkeypatch):

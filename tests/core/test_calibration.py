@@ -5,7 +5,12 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from cala.core.calibration import fit_concentration, standardised_tightness
+from cala.core.calibration import (
+    RIDGE_ROWS,
+    SLOPE_UNIT,
+    fit_concentration,
+    standardised_tightness,
+)
 from cala.core.logits import cosine_logits, fit_scale, leave_one_out_cosine
 from cala.core.prototypes import PrototypeTable, normalise
 
@@ -58,3 +63,22 @@ def test_noise_does_not_flatten_the_logits():
     cosines, table = left_out(unit, y)
     found = fit_concentration(cosines, y, standardised_tightness(table), 1.0, free_scale=True)
     assert float(found.slope.log().mean()) >= -1e-9
+
+
+def test_the_fit_is_at_the_minimum_of_the_penalised_cross_entropy():
+    unit, y = uneven_classes(per_class=20)
+    cosines, table = left_out(unit, y)
+    tau = standardised_tightness(table)
+    found = fit_concentration(cosines, y, tau, 10.0, free_scale=True)
+    b = float((found.offset / tau).mean())
+    slope, intercept = np.polyfit(tau.numpy(), found.slope.log().numpy(), 1)
+
+    def objective(b, a, log_scale):
+        logits = cosines * torch.exp(log_scale + SLOPE_UNIT * a * tau) + b * tau
+        penalty = RIDGE_ROWS / len(y) * (b**2 + a**2)
+        return float(torch.nn.functional.cross_entropy(logits, y)) + penalty
+
+    best = np.array([b, slope / SLOPE_UNIT, intercept])
+    for direction in np.eye(3):
+        for step in (-0.02, 0.02):
+            assert objective(*best) < objective(*(best + step * direction))

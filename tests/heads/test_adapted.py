@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,11 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cala.core.adapters import ScalarAdapter
-from cala.core.mixing import FakePool, draw_pairs, mix_features
 from cala.errors import FallbackWarning, InputError
-from cala.heads import make_head
-from cala.heads.pseudo_training import train_adapter
-from cala.heads.recipe import CALA, CALA_PLUS, LA
+from cala.heads import make_head, restore_head
+from cala.heads.recipe import CALA, CALA_PLUS
 from cala.metrics import session_metrics
 from problems import blobs
 
@@ -179,42 +179,6 @@ def test_base_queries_come_from_the_hold_out():
     assert alpha(holdout) < alpha(~holdout)
 
 
-def test_given_fakes_are_used():
-    pairs = draw_pairs(N_BASE, 40, torch.Generator().manual_seed(0))
-    near = mix_features(
-        X[BASE], Y[BASE], pairs, count=20, generator=torch.Generator().manual_seed(1)
-    )
-    far = FakePool(X[~BASE][torch.randint(180, (40, 20), generator=torch.Generator())], pairs)
-    betas = [
-        make_head("la", scale=16.0, adapter=QUICK)
-        .fit_base(X[BASE], Y[BASE], fakes=pool)
-        .adapter.alpha.item()
-        for pool in (near, far)
-    ]
-    assert betas[0] != betas[1]
-
-
-def test_training_reads_the_hosts_own_logits():
-    """The same host with doubled logits needs a doubled shift."""
-    alphas = []
-    for scale in (4.0, 8.0):
-        head = make_head("nearest-mean", scale=scale).fit_base(X[BASE], Y[BASE])
-        seen = []
-        real = type(head).unit_logits
-
-        class Spy(type(head)):
-            def unit_logits(self, unit, members=None, real=real, seen=seen):
-                seen.append(members is not None and bool((members >= 0).any()))
-                return real(self, unit, members)
-
-        head.__class__ = Spy
-        trained = train_adapter(head, LA, X[BASE], Y[BASE], fakes=None, holdout=None, seed=0)
-        assert len(seen) == LA.episodes + LA.heldout_episodes
-        assert all(seen), "base queries are left out of their own prototypes"
-        alphas.append(float(trained.adapter.alpha))
-    assert alphas[0] != alphas[1]
-
-
 def test_the_papers_numbers_are_the_defaults():
     assert (CALA.adapter, CALA.hidden, CALA.gamma, CALA.lr) == ("mlp", (64, 64), 10.0, 1e-3)
     assert (CALA.epochs, CALA.steps, CALA.queries, CALA.loss) == (20, 50, 15, "balanced")
@@ -222,6 +186,21 @@ def test_the_papers_numbers_are_the_defaults():
     assert (plan.way, plan.sessions, plan.shots) == (5, 8, (5,))
     assert CALA_PLUS.shots == (1, 2, 5, 10, 20)
     assert CALA.from_json(CALA.to_json()) == CALA
+
+
+def test_the_plan_prepares_for_as_many_classes_as_are_expected():
+    for novel, shape in ((10, (5, 2)), (3, (3, 1)), (100, (5, 20)), (None, (5, 8))):
+        plan = replace(CALA, novel=novel).plan(60)
+        assert (plan.way, plan.sessions) == shape
+
+
+def test_a_stored_model_moves_to_the_same_operating_points(monkeypatch):
+    monkeypatch.setattr("cala.core.operating_point.CURVE_POINTS", 15)
+    head = fit("la", scale=16.0)
+    assert len(head.curve.delta) <= 15
+    again = restore_head(head.state())
+    for options in ({"max_base_loss": 0.07}, {"objective": "harmonic"}):
+        assert again.set_operating_point(**options) == head.set_operating_point(**options)
 
 
 def test_novel_classes_of_a_calibrated_host_have_the_common_scale():

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 import oracle
+from cala.errors import BaseQueryWarning
 from cala.heads import make_head
-from cala.heads.fairness import fair_rows
+from cala.heads.fairness import coverage, fair_rows
 from problems import blobs
 
 pytestmark = pytest.mark.filterwarnings("ignore::cala.errors.BaseQueryWarning")
@@ -73,13 +74,28 @@ def test_single_rows_and_rows_that_trained_the_encoder_are_no_queries():
     assert fair_rows(head, columns, holdout).tolist() == [True, False, False, False, False, True]
 
 
-def test_a_hold_out_of_one_row_still_trains():
+def test_classes_without_held_out_rows_take_part_with_all_of_theirs():
+    columns = torch.tensor([0, 0, 1, 2, 2, 2])
+    head = make_head("nearest-mean").fit_base(X[:6], columns)
+    holdout = torch.tensor([False, False, True, False, True, False])
+    assert fair_rows(head, columns, holdout).tolist() == [True, True, False, False, True, False]
+    assert coverage(head, columns, holdout) == (1, 2)
+    assert coverage(head, columns, torch.ones(6, dtype=torch.bool)) == (2, 2)
+
+
+@pytest.mark.parametrize("metric", ["cosine", "whitened"])
+def test_a_hold_out_of_one_row_does_not_let_beta_run_away(metric):
+    """One class alone would stand for all of base, and base would have next to nothing to lose."""
     holdout = torch.zeros(int(FEW.sum()), dtype=torch.bool)
     holdout[7] = True
     quick = {"episodes": 6, "heldout_episodes": 3}
-    head = make_head("la", metric="whitened", adapter=quick)
-    head.fit_base(X[FEW], Y[FEW], holdout=holdout)
-    assert torch.isfinite(head.adapter.alpha).all()
+    alphas = []
+    for mask in (holdout, None):
+        head = make_head("la", metric=metric, scale=16.0, adapter=quick)
+        with pytest.warns(BaseQueryWarning, match="no hold-out" if mask is None else "1 of 20"):
+            head.fit_base(X[FEW], Y[FEW], holdout=mask)
+        alphas.append(float(head.adapter.alpha))
+    assert alphas[0] == pytest.approx(alphas[1], abs=0.3)
 
 
 def test_the_automatic_scale_is_the_leave_one_out_one():

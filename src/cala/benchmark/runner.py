@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator, Set
 from dataclasses import asdict
 from typing import Any
 
+from torch import Tensor
+
 from cala.benchmark.config import RunConfig
 from cala.benchmark.draws import make_draw
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol, ShotDraw
-from cala.errors import BaseQueryWarning
+from cala.errors import BaseQueryWarning, InputError
 from cala.heads import AdaptedHead, Head, default_metric, make_head
 from cala.metrics import SessionMetrics, session_metrics
 from cala.records import Cell, Record
@@ -32,17 +34,33 @@ def fit_method(
     if not name.endswith("cala-plus"):
         recipe["shots"] = (protocol.shot,)  # cala-plus learns what the number of shots means
     recipe.update(options.pop("adapter", {}))
-    metric = options.get("metric") or default_metric(name)
+    metric = default_metric(name) if options.get("metric") is None else options["metric"]
     if metric == "cosine" and data.scale is not None:
         options.setdefault("scale", data.scale)
     head = make_head(name, seed=seed, adapter=recipe, **options)
     rows = (data.y_train < protocol.base) & data.learnable()
+    _check_base_classes(data.y_train[rows], protocol)
     holdout = None if data.holdout is None else data.holdout[rows]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", BaseQueryWarning)  # said once for the whole run
+        if holdout is None:  # said once for the whole run, see `holdout_note`
+            warnings.simplefilter("ignore", BaseQueryWarning)
         return head.fit_base(
             data.x_train[rows], data.y_train[rows], fakes=data.fakes, holdout=holdout
         )
+
+
+def _check_base_classes(labels: Tensor, protocol: Protocol) -> None:
+    """Every base class has rows to learn from: only then is a class's label its column."""
+    found = labels.unique().tolist()
+    missing = sorted(set(range(protocol.base)) - set(found))
+    if missing:
+        some = ", ".join(map(str, missing[:5])) + (", …" if len(missing) > 5 else "")
+        raise InputError(
+            f"{protocol.name}: base class {some} has no training rows: labels are whole numbers "
+            f"from 0 on, and 0 to {protocol.base - 1} are the base classes"
+        )
+    if found[0] < 0:
+        raise InputError(f"{protocol.name}: label {found[0]} in y_train: labels start at 0")
 
 
 def run_draw(

@@ -45,10 +45,12 @@ def fit_scale(cosines: Tensor, own: Tensor) -> float:
     """
     if len(own) == 0:
         return DEFAULT_SCALE
-    cosines = cosines.double()
+    behind = cosines.double()
+    behind = behind - behind.gather(1, own[:, None])
 
     def loss(log_scale: float) -> float:
-        return float(torch.nn.functional.cross_entropy(math.exp(log_scale) * cosines, own))
+        """Cross-entropy; exponents of at most 2·200 need no maximum taken off them."""
+        return float((math.exp(log_scale) * behind).exp_().sum(1).log_().mean())
 
     # Cross-entropy is convex in s, so one valley: golden-section search on log s.
     low, high = (math.log(s) for s in SCALE_RANGE)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from cala.core.novel_columns import NovelLogits, NovelPowers, novel_columns, powers
 from cala.registry import check_choice
 
 #: `balanced` is the default. The other two are Eq. 9 as printed and its nearest finite reading:
@@ -29,7 +30,7 @@ class Scores:
     base_lse : (Q,) log-sum-exp of the base columns
     base_max : (Q,) their maximum
     base_right : (Q,) bool, the maximum is the query's own class
-    novel : (Q, F)
+    novel : (Q, F), see `novel_columns`
     own : (Q,) the query's novel column, -1 for a base query
     true : (Q,) logit of the query's own class, before any shift
     weight : (Q,) sums to one, every class present has the same share
@@ -38,7 +39,7 @@ class Scores:
     base_lse: Tensor
     base_max: Tensor
     base_right: Tensor
-    novel: Tensor
+    novel: NovelLogits | NovelPowers
     own: Tensor
     true: Tensor
     weight: Tensor
@@ -51,10 +52,10 @@ class Scores:
         counts = torch.bincount(columns, minlength=logits.shape[1])
         present = int((counts > 0).sum())
         return cls(
-            base_lse=base.logsumexp(1),
+            base_lse=powers(base, base_max).sum(1).log() + base_max,
             base_max=base_max,
             base_right=winner == columns,
-            novel=logits[:, n_base:],
+            novel=novel_columns(logits[:, n_base:]),
             own=torch.where(columns >= n_base, columns - n_base, -1),
             true=logits.gather(1, columns[:, None])[:, 0],
             weight=1 / (counts[columns].to(logits.dtype) * present),
@@ -62,14 +63,14 @@ class Scores:
 
     def cross_entropy(self, shift: Tensor) -> Tensor:
         """-log softmax of the true class after adding shift (F,) to the novel columns: (Q,)."""
-        novel = (self.novel + shift).logsumexp(1)
+        novel = self.novel.log_sum_exp(shift)
         true = self.true + torch.where(self.own >= 0, shift[self.own.clamp_min(0)], 0.0)
         return torch.logaddexp(self.base_lse, novel) - true
 
 
 def la_loss(scores: Scores, alpha: Tensor) -> Tensor:
     """Eq. 5: mean cross-entropy with one scalar α added to every novel logit."""
-    return scores.cross_entropy(alpha.expand(scores.novel.shape[1])).mean()
+    return scores.cross_entropy(alpha.expand(len(scores.novel))).mean()
 
 
 def cala_loss(

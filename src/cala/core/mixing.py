@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from cala.core.prototypes import PrototypeTable, normalise
 
 LAMBDA_RANGE = (0.4, 0.6)
+LISTED_PAIRS = 2**22  # more pairs than that are drawn one by one instead of listed and shuffled
 
 
 def mix(x_i: Tensor, x_j: Tensor, lam: Tensor | float) -> Tensor:
@@ -51,9 +53,24 @@ class FakePool:
 
 def draw_pairs(n_base: int, limit: int, generator: torch.Generator) -> Tensor:
     """At most `limit` distinct unordered pairs of base classes, in random order: (P, 2)."""
+    possible = n_base * (n_base - 1) // 2
+    if possible > LISTED_PAIRS and 2 * limit < possible:
+        return _draw_few_pairs(n_base, limit, generator)
     first, second = torch.triu_indices(n_base, n_base, offset=1)
     order = torch.randperm(len(first), generator=generator)[:limit]
     return torch.stack([first[order], second[order]], 1)
+
+
+def _draw_few_pairs(n_base: int, limit: int, generator: torch.Generator) -> Tensor:
+    """Like `draw_pairs` in memory that grows with `limit` only: draw, and draw again if known."""
+    codes = np.empty(0, dtype=np.int64)
+    while len(codes) < limit:
+        drawn = torch.randint(n_base, (2 * limit, 2), generator=generator).sort(1).values
+        distinct = drawn[drawn[:, 0] != drawn[:, 1]]
+        codes = np.concatenate([codes, (distinct[:, 0] * n_base + distinct[:, 1]).numpy()])
+        codes = codes[np.sort(np.unique(codes, return_index=True)[1])]
+    kept = torch.from_numpy(codes[:limit])
+    return torch.stack([kept // n_base, kept % n_base], 1)
 
 
 def draw_parents(

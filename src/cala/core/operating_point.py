@@ -28,7 +28,7 @@ def pseudo_trade_off(episodes: Sequence[Episode], shifts: Sequence[Tensor]) -> T
     parts: dict[bool, list[tuple[Tensor, Tensor, Tensor]]] = {True: [], False: []}
     for episode, shift in zip(episodes, shifts, strict=True):
         s = episode.scores
-        best, winner = (s.novel + shift).max(1)
+        best, winner = s.novel.best(shift)
         switch, is_base = s.base_max - best, s.own < 0
         right = torch.where(is_base, s.base_right, winner == s.own)
         for side in (True, False):
@@ -43,13 +43,16 @@ def pseudo_trade_off(episodes: Sequence[Episode], shifts: Sequence[Tensor]) -> T
 
 
 def thinned(curve: TradeOff, points: int) -> TradeOff:
-    """The curve on at most `points` of its points, evenly spread along its length."""
+    """The curve on at most `points` of its points, evenly spread along its length.
+
+    Every point keeps the end of its own interval: a shift beyond it is worse than it says.
+    """
     if len(curve.delta) <= points:
         return curve
     length = curve.novel - curve.base
     wanted = np.linspace(length[0], length[-1], points)
     keep = np.unique(np.searchsorted(length, wanted).clip(0, len(length) - 1))
-    return TradeOff(curve.delta[keep], curve.base[keep], curve.novel[keep])
+    return TradeOff(curve.delta[keep], curve.base[keep], curve.novel[keep], curve.end[keep])
 
 
 def choose_delta(
@@ -75,10 +78,9 @@ def choose_delta(
 
 def _inside(curve: TradeOff, index: int) -> float:
     """A shift well inside the interval on which point `index` of the curve holds."""
-    ends = curve.delta[index : index + 2]
-    finite = ends[np.isfinite(ends)]
-    if len(finite) == 2:
-        return float(finite.mean())
-    if len(finite) == 0:
-        return 0.0
-    return float(finite[0] + (1.0 if index else -1.0))
+    start, end = float(curve.delta[index]), float(curve.end[index])
+    if np.isfinite(start) and np.isfinite(end):
+        return (start + end) / 2
+    if np.isfinite(end):
+        return end - 1.0
+    return start + 1.0 if np.isfinite(start) else 0.0

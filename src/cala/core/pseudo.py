@@ -31,8 +31,13 @@ class EpisodePlan:
         way = max(1, min(self.way, n_base // 2, len(pool)))
         wanted = self.way * self.sessions
         sessions = max(1, min(-(-wanted // way), len(pool) // way))
-        shots = tuple(k for k in self.shots if k < pool.images) or (max(1, pool.images - 1),)
+        shots = servable_shots(self.shots, pool.images)
         return replace(self, way=way, sessions=sessions, shots=shots)
+
+
+def servable_shots(shots: tuple[int, ...], images: int) -> tuple[int, ...]:
+    """Those numbers of shots that leave one of a fake class's images as a query; one at least."""
+    return tuple(k for k in shots if k < images) or (max(1, images - 1),)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from typing import Any
 
@@ -16,14 +15,21 @@ from cala.core.mixing import FakePool
 from cala.core.operating_point import choose_delta
 from cala.core.prototypes import PrototypeTable, normalise
 from cala.core.similarity import ClassContext
-from cala.errors import BaseQueryWarning, InputError
+from cala.errors import BaseQueryWarning
 from cala.heads.base import Head, Judge, State
-from cala.heads.checks import check_features, check_labels
+from cala.heads.checks import (
+    check_fakes,
+    check_features,
+    check_holdout,
+    check_labels,
+    check_operating_point,
+)
+from cala.heads.fairness import coverage
 from cala.heads.pseudo_training import make_adapter, train_adapter
 from cala.heads.recipe import AdapterRecipe
 from cala.metrics import TradeOff
 
-NO_CURVE = TradeOff(np.zeros(1), np.zeros(1), np.zeros(1))
+NO_CURVE = TradeOff(np.full(1, -np.inf), np.full(1, np.nan), np.full(1, np.nan))
 
 
 class AdaptedHead(Head):
@@ -60,20 +66,14 @@ class AdaptedHead(Head):
     ) -> Self:
         features = check_features(features)
         labels = check_labels(labels, features)
+        fakes = check_fakes(fakes, features.shape[1])
+        holdout = check_holdout(holdout, len(features))
         fitted = self.blank()
         fitted.host.fit_base(features, labels, fakes=fakes, holdout=holdout)
-        if holdout is None:
-            warnings.warn(
-                "no hold-out: base queries are scored by leave-one-out, but if the encoder was "
-                "trained on these rows base looks safer than it is and β comes out too large; "
-                'pass the rows that it was not trained on as `holdout` (holdout="all" in '
-                "CalaClassifier if it saw none of them)",
-                BaseQueryWarning,
-                stacklevel=2,
-            )
         columns = torch.searchsorted(
             torch.tensor(fitted.host.classes, device=labels.device), labels
         )
+        _warn_of_base_queries(fitted.host, columns, holdout)
         trained = train_adapter(
             fitted.host,
             self.recipe,
@@ -130,10 +130,7 @@ class AdaptedHead(Head):
         delta: float | None = None,
     ) -> float:
         """Choose δ from the stored trade-off curve, or set it; returns δ."""
-        if max_base_loss is not None and not (_number(max_base_loss) and 0 <= max_base_loss <= 1):
-            raise InputError(f"max_base_loss is {max_base_loss!r}: give a fraction, such as 0.01")
-        if delta is not None and not (_number(delta) and math.isfinite(delta)):
-            raise InputError(f"delta is {delta!r}: give a finite number")
+        check_operating_point(objective, max_base_loss, delta)
         chosen = choose_delta(self.curve, objective, max_base_loss) if delta is None else delta
         self.delta = float(chosen)
         return self.delta
@@ -223,8 +220,29 @@ class AdaptedHead(Head):
         return head
 
 
-def _number(value: object) -> bool:
-    return isinstance(value, int | float | np.integer | np.floating)
+def _warn_of_base_queries(host: Head, columns: Tensor, holdout: Tensor | None) -> None:
+    """Say which base queries may be rows that trained the encoder."""
+    trained = (
+        "if the encoder was trained on these rows base looks safer than it is and β comes out "
+        "too large"
+    )
+    if holdout is None:
+        warnings.warn(
+            f"no hold-out: base queries are scored by leave-one-out, but {trained}; "
+            'pass the rows that it was not trained on as `holdout` (holdout="all" in '
+            "CalaClassifier if it saw none of them)",
+            BaseQueryWarning,
+            stacklevel=3,
+        )
+        return
+    covered, classes = coverage(host, columns, holdout)
+    if covered < classes:
+        warnings.warn(
+            f"the hold-out covers {covered} of {classes} base classes: queries of the others are "
+            f"scored by leave-one-out, but {trained}; hold out rows of every base class",
+            BaseQueryWarning,
+            stacklevel=3,
+        )
 
 
 def _part(tensors: dict[str, Any], prefix: str) -> dict[str, Any]:

@@ -36,7 +36,8 @@ class Head(ABC):
     Labels are integers. Base classes take the first columns in sorted order; later classes are
     appended as they arrive, sorted within one `add`; a class never moves to another column.
     A call that fails leaves the head as it was. Tensors are replaced, never written to, so that
-    `fork` can share them.
+    `fork` can share them. Threads that read while another one changes a head read from a fork, as
+    `CalaClassifier` does.
 
     classes : labels in column order
     n_base : how many of the first columns are base classes

@@ -24,16 +24,8 @@ class CalibratedMean(NearestMean):
 
     name = "calibrated-mean"
 
-    def __init__(
-        self,
-        *,
-        metric: str = "cosine",
-        shrinkage: float | str = "auto",
-        scale: float | str = "auto",
-    ) -> None:
-        super().__init__(metric=metric, shrinkage=shrinkage, scale=scale)
-        self._slope = torch.zeros(0)
-        self._offset = torch.zeros(0)
+    _slope: Tensor  # (C,)
+    _offset: Tensor  # (C,)
 
     def _scaled(self, cosines: Tensor) -> Tensor:
         logits = cosines * self._slope

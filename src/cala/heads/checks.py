@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import numbers
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
 from cala.core.mixing import FakePool
+from cala.core.operating_point import OBJECTIVES
 from cala.errors import InputError
+from cala.registry import check_choice
 
 SQUARABLE = 1e15  # squares of larger numbers overflow float32, those of its inverse vanish
 
@@ -25,9 +31,9 @@ def check_features(
             f"embeddings have {features.shape[1]} dimensions, but the model was fitted with {dim}: "
             "use the same encoder"
         )
-    if dtype is None:
-        dtype = torch.float64 if features.dtype == torch.float64 else torch.float32
-    features = features.to(dtype)
+    if features.dtype != torch.float64:
+        features = features.to(torch.float32)
+    dtype = features.dtype if dtype is None else dtype
     bad = ~features.isfinite().all(1)
     if bool(bad.any()):
         raise InputError(f"embeddings contain NaN or infinity in {rows_of(bad)}: remove those rows")
@@ -38,9 +44,16 @@ def check_features(
             f"embeddings are all zero in {rows_of(zero)}: a zero vector has no direction; "
             "remove those rows or check the encoder"
         )
-    if bool((peak > SQUARABLE).any()) or bool((peak < 1 / SQUARABLE).any()):
-        return features / peak  # only directions count, and squares must not overflow
-    return features
+    return _squarable(features, peak).to(dtype)
+
+
+def _squarable(features: Tensor, peak: Tensor) -> Tensor:
+    """Features whose squares fit into float32; only directions count.
+
+    features : (..., d); peak : (..., 1), the largest magnitude of each
+    """
+    fits = bool((peak <= SQUARABLE).all()) and bool((peak >= 1 / SQUARABLE).all())
+    return features if fits else features / peak
 
 
 def check_labels(labels: Tensor, features: Tensor) -> Tensor:
@@ -73,13 +86,15 @@ def check_fakes(fakes: FakePool | None, dim: int) -> FakePool | None:
     bad = ~fakes.features.isfinite().flatten(1).all(1)
     if bool(bad.any()):
         raise InputError(f"fake contains NaN or infinity in {rows_of(bad)}: remove those classes")
-    zero = (fakes.features.abs().amax(2) == 0).any(1)
+    peak = fakes.features.abs().amax(2, keepdim=True)
+    zero = (peak == 0).flatten(1).any(1)
     if bool(zero.any()):
         raise InputError(f"fake has all-zero images in {rows_of(zero)}: remove those classes")
     same = fakes.pairs[:, 0] == fakes.pairs[:, 1]
     if bool(same.any()):
         raise InputError(f"pairs names one class twice in {rows_of(same)}: mix two classes")
-    return fakes
+    features = _squarable(fakes.features, peak)
+    return fakes if features is fakes.features else replace(fakes, features=features)
 
 
 def check_holdout(holdout: Tensor | None, rows: int) -> Tensor | None:
@@ -96,6 +111,36 @@ def check_holdout(holdout: Tensor | None, rows: int) -> Tensor | None:
     if not bool(holdout.any()):
         raise InputError('holdout marks no row: leave it out, or pass "all"')
     return holdout
+
+
+def check_operating_point(
+    objective: str, max_base_loss: float | None = None, delta: float | None = None
+) -> None:
+    """A known objective, a fraction, a finite shift, and not two of them that contradict."""
+    check_choice("objective", objective, OBJECTIVES)
+    loss = max_base_loss
+    if loss is not None and not (is_number(loss) and 0 <= loss <= 1):
+        raise InputError(f"max_base_loss is {loss!r}: give a fraction, such as 0.01")
+    if delta is not None and not (is_number(delta) and math.isfinite(delta)):
+        raise InputError(f"delta is {delta!r}: give a finite number")
+    given = {
+        "objective": objective if objective != "accuracy" else None,
+        "max_base_loss": max_base_loss,
+        "delta": delta,
+    }
+    named = [f"{name}={value!r}" for name, value in given.items() if value is not None]
+    if len(named) > 1:
+        raise InputError(f"{' and '.join(named)} are two operating points: give one of them")
+
+
+def is_number(value: object) -> bool:
+    """A real number of any make, NumPy's too; a bool is none."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def is_auto(value: object) -> bool:
+    """The string "auto"; an array is never equal to it."""
+    return isinstance(value, str) and value == "auto"
 
 
 def rows_of(mask: Tensor, most: int = 5) -> str:

@@ -62,7 +62,8 @@ def make_head(
     for option in host_options:
         if option not in known:
             raise InputError(f"{host_name} has no option {option!r}: it takes {', '.join(known)}")
-    host = HEADS[host_name](metric=metric or default_metric(name), **host_options)
+    metric = default_metric(name) if metric is None else metric
+    host = HEADS[host_name](metric=metric, **host_options)
     if adapter_name is None:
         return host
     return AdaptedHead(host, replace(ADAPTERS[adapter_name], **(adapter or {})), seed=seed)

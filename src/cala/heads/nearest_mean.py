@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -15,11 +16,13 @@ from cala.core.prototypes import normalise
 from cala.core.pseudo import draw_base_queries
 from cala.errors import InputError
 from cala.heads.base import State
+from cala.heads.checks import is_auto, is_number
 from cala.heads.fairness import fair_rows
 from cala.heads.registry import HEADS
 from cala.heads.table import TableHead
 
 SCALE_ROWS_PER_CLASS = 50
+SCALE_COSINES = 2**24  # rows × classes at the most: a scale needs no more, and memory has an end
 
 
 @HEADS.register("nearest-mean", "cosine to the class means (Eq. 2-4), nothing learned after them")
@@ -40,10 +43,9 @@ class NearestMean(TableHead):
         scale: float | str = "auto",
     ) -> None:
         super().__init__(metric=metric, shrinkage=shrinkage)
-        number = isinstance(scale, int | float) and not isinstance(scale, bool)
-        if scale != "auto" and not (number and 0 < float(scale) < float("inf")):
+        if not is_auto(scale) and not (is_number(scale) and 0 < float(scale) < math.inf):
             raise InputError(f'scale is {scale!r}: give a positive number or "auto"')
-        self.scale_option = scale
+        self.scale_option = scale if is_auto(scale) else float(scale)
         self.scale = 0.0
         self._rows = GrowingRows(torch.zeros(0, 0))
 
@@ -84,9 +86,13 @@ class NearestMean(TableHead):
         """Cosines (m, B) of some base rows to the base prototypes, and their own columns (m,)."""
         usable = fair_rows(self, columns, holdout)
         parts, owners = [], []
-        for judge in self.judges(features, columns, generator):
+        judges = self.judges(features, columns, generator)
+        most = max(SCALE_COSINES // (self.n_base * len(judges)), 1)
+        for judge in judges:
             rows = judge.rows[usable[judge.rows]]
             rows = rows[draw_base_queries(columns.cpu()[rows], SCALE_ROWS_PER_CLASS, generator)]
+            if len(rows) > most:
+                rows = rows[torch.randperm(len(rows), generator=generator)[:most]]
             head, own = judge.head, columns[rows.to(columns.device)]
             assert isinstance(head, NearestMean)
             cosines = head.embed(features[rows]) @ head._weights.T

@@ -13,7 +13,13 @@ from cala.core.fitting import Objective, fit_by_steps, fit_convex
 from cala.core.losses import Scores
 from cala.core.mixing import FakePool, draw_pairs, mix_features
 from cala.core.operating_point import pseudo_trade_off
-from cala.core.pseudo import Episode, EpisodePlan, draw_base_queries, draw_episode
+from cala.core.pseudo import (
+    Episode,
+    EpisodePlan,
+    draw_base_queries,
+    draw_episode,
+    servable_shots,
+)
 from cala.core.similarity import ClassContext
 from cala.errors import FallbackWarning
 from cala.heads.base import Head, Judge
@@ -177,8 +183,21 @@ def _fallback(recipe: AdapterRecipe, fakes: FakePool, queries: int) -> AdapterRe
             FallbackWarning,
             stacklevel=2,
         )
-        return replace(recipe, adapter="scalar")
+        recipe = replace(recipe, adapter="scalar")
+    if max(recipe.shots) >= fakes.images:
+        kept = servable_shots(recipe.shots, fakes.images)
+        warnings.warn(
+            f"fake classes have {fakes.images} images each, one of them at least a query: pseudo "
+            f"sessions have {_listed(kept)} shots instead of {_listed(recipe.shots)}",
+            FallbackWarning,
+            stacklevel=2,
+        )
+        recipe = replace(recipe, shots=kept)
     return recipe
+
+
+def _listed(shots: tuple[int, ...]) -> str:
+    return ", ".join(map(str, shots))
 
 
 def _episode(stage: Stage, part: str, plan: EpisodePlan, generator: torch.Generator) -> Episode:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -14,7 +15,14 @@ from cala.core.mixing import FakePool
 from cala.core.prototypes import CHUNK_ROWS, PrototypeTable, chunks
 from cala.errors import InputError, StateError
 from cala.heads.base import Head, Judge, State
-from cala.heads.checks import check_fakes, check_features, check_holdout, check_labels
+from cala.heads.checks import (
+    check_fakes,
+    check_features,
+    check_holdout,
+    check_labels,
+    is_auto,
+    is_number,
+)
 from cala.registry import check_choice
 
 
@@ -27,10 +35,11 @@ class TableHead(Head):
 
     def __init__(self, *, metric: str = "cosine", shrinkage: float | str = "auto") -> None:
         check_choice("metric", metric, METRICS)
-        if shrinkage != "auto" and not (isinstance(shrinkage, int | float) and shrinkage >= 0):
+        number = is_number(shrinkage) and 0 <= float(shrinkage) < math.inf
+        if not is_auto(shrinkage) and not number:
             raise InputError(f'shrinkage is {shrinkage!r}: give a number from 0 on, or "auto"')
         self.metric_name = metric
-        self.shrinkage = shrinkage
+        self.shrinkage = shrinkage if is_auto(shrinkage) else float(shrinkage)
         self.metric: Metric = CosineMetric()
         self.classes: tuple[int, ...] = ()
         self.n_base = 0

@@ -1,10 +1,10 @@
-"""The scikit-learn face of cala: a classifier whose classes may grow after `fit`."""
+"""`CalaClassifier`: fit, partial_fit, forget, predict, and moving along the trade-off."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+import copy
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,21 +12,32 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
-from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from typing_extensions import Self
 
 from cala.core.logits import DEFAULT_SCALE
-from cala.core.mixing import FakePool
-from cala.core.operating_point import OBJECTIVES
 from cala.errors import InputError
+from cala.estimator.arguments import (
+    as_tensor,
+    check_adapted,
+    fake_pool,
+    holdout_mask,
+    seed_of,
+    shot_numbers,
+    usable_device,
+    whole_number,
+)
+from cala.estimator.labels import find_label, given_labels, labels_like, some_labels
 from cala.heads import AdaptedHead, make_head
+from cala.heads.checks import check_operating_point, is_auto
 from cala.registry import check_choice
 
 PRESETS = (None, "paper")
 PAPER = {"method": "cala", "metric": "cosine", "scale": DEFAULT_SCALE}
 PREDICT_ROWS = 8192
+FLOATS = [np.float32, np.float64]
+SWAPPING = threading.Lock()  # held for a comparison and an assignment, never while learning
 
 
 class CalaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -36,6 +47,10 @@ class CalaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     known from few examples. `partial_fit` then adds classes, or examples of known ones, without
     touching any other class. Only sums, counts, base statistics and the adapter are kept, never
     the training embeddings.
+
+    Threads may share a classifier. A change is one step: who predicts meanwhile sees all of it or
+    nothing, and changes made at the same time all take place, one after the other. To read
+    several attributes of one state, read them from `copy.copy(model)`.
 
     Parameters
     ----------
@@ -141,70 +156,84 @@ class CalaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             of one pseudo session have distinct parents.
         holdout : {"all"} or bool array of shape (n,), optional
             Rows that the encoder was not trained on; "all" for a pretrained encoder that saw
-            none of them. Without it the classifier warns that base may look safer than it is.
+            none of them. Without it, and where it leaves classes out, the classifier warns that
+            base may look safer than it is.
         """
-        with self._unchanged_on_error():
-            return self._fit(X, y, fake, pairs, holdout)
-
-    def _fit(self, X: Any, y: Any, fake: Any, pairs: Any, holdout: Any) -> Self:
-        if y is not None:
-            _check_label_types(y)
-        X, y = validate_data(self, X, y, dtype=[np.float32, np.float64])
-        classes, columns = np.unique(_labels(y), return_inverse=True)
+        draft = copy.copy(self)  # whatever fails or is interrupted leaves this one as it was
+        X, y = validate_data(draft, X, given_labels(y), dtype=FLOATS)
+        check_classification_targets(y)
+        classes, columns = np.unique(y, return_inverse=True)
         if len(classes) < 2:
             raise InputError(
                 f"fit got 1 class ({classes[0]!r}): give at least two base classes, then add more "
                 "with partial_fit"
             )
-        _checked_device(self.device)
+        usable_device(self.device)
+        check_operating_point(self.objective, self.max_base_loss)
         head = self._make_head()
-        check_choice("objective", self.objective, OBJECTIVES)
+        if self.objective != "accuracy" or self.max_base_loss is not None:
+            check_adapted(self.method, head)
         head.fit_base(
-            self._tensor(X),
+            as_tensor(X, self.device),
             torch.as_tensor(columns, device=self.device),
-            fakes=self._fakes(fake, pairs),
-            holdout=_holdout_mask(holdout, len(X)),
+            fakes=fake_pool(fake, pairs, self.device),
+            holdout=holdout_mask(holdout, len(X)),
         )
         if isinstance(head, AdaptedHead):
             head.set_operating_point(self.objective, self.max_base_loss)
-        return self._take_over(head, classes, len(classes))
+        draft._head, draft.classes_, draft._next_id = head, classes, len(classes)
+        with SWAPPING:
+            self.__dict__ = draft.__dict__
+        return self
 
     def partial_fit(self, X: Any, y: Any) -> Self:
         """Add classes never seen before; fold examples of known classes into their means.
 
-        X : array of shape (n, d); y : array of shape (n,), labels of the same type as in `fit`
+        X : array of shape (n, d); y : array of shape (n,), labels that fit the type of those
+            given to `fit`
         """
+        return self._change(lambda now: now._added(X, y))
+
+    def _added(self, X: Any, y: Any) -> dict[str, Any]:
         if not hasattr(self, "classes_"):
             raise NotFittedError(
                 "partial_fit adds classes to a fitted classifier: call fit(X, y) with the base "
                 "classes first"
             )
-        _check_label_types(y, like=self.classes_)
-        X, y = validate_data(self, X, y, reset=False, dtype=[np.float32, np.float64])
-        names, inverse = np.unique(_labels(y), return_inverse=True)
+        X, y = validate_data(self, X, given_labels(y), reset=False, dtype=FLOATS)
+        check_classification_targets(y)
+        names, inverse = np.unique(labels_like(y, self.classes_), return_inverse=True)
         ids = dict(zip(self.classes_.tolist(), self._head.classes, strict=True))
-        new = [name for name in names.tolist() if name not in ids]
-        ids.update((name, self._next_id + i) for i, name in enumerate(new))
+        is_new = np.array([name not in ids for name in names.tolist()])
+        new = names[is_new]
+        ids.update((name, self._next_id + i) for i, name in enumerate(new.tolist()))
         codes = np.array([ids[name] for name in names.tolist()])[inverse]
-        head = self._head.fork().add(self._tensor(X), torch.as_tensor(codes, device=self.device))
-        classes = np.concatenate([self.classes_, np.array(new)]) if new else self.classes_
-        return self._take_over(head, classes, self._next_id + len(new))
+        rows = as_tensor(X, self.device)
+        head = self._head.fork().add(rows, torch.as_tensor(codes, device=self.device))
+        return {
+            "_head": head,
+            "classes_": np.concatenate([self.classes_, new]),
+            "_next_id": self._next_id + len(new),
+        }
 
     def forget(self, label: Any) -> Self:
         """Remove a class. Similarity to base still counts a forgotten base class."""
-        check_is_fitted(self)
-        same = self.classes_ == label if np.ndim(label) == 0 else np.zeros(0)
-        where = np.flatnonzero(same)
-        if len(where) == 0:
-            raise InputError(f"cannot forget {label!r}: known classes are {self._known()}")
-        head = self._head.fork().forget(self._head.classes[where[0]])
-        return self._take_over(head, np.delete(self.classes_, where[0]), self._next_id)
+        return self._change(lambda now: now._without(label))
 
-    def _take_over(self, head: Any, classes: NDArray[Any], next_id: int) -> Self:
-        """The last step of every change, and a single one: an interrupt finds old or new."""
-        changed = {"_head": head, "classes_": classes, "_next_id": next_id}
-        self.__dict__ = {**self.__dict__, **changed}
-        return self
+    def _without(self, label: Any) -> dict[str, Any]:
+        check_is_fitted(self)
+        column = find_label(label, self.classes_)
+        if column is None:
+            raise InputError(
+                f"cannot forget {label!r}: known classes are {some_labels(self.classes_)}"
+            )
+        try:
+            head = self._head.fork().forget(self._head.classes[column])
+        except InputError:  # heads know classes by number only
+            raise InputError(
+                f"cannot forget {label!r}: two classes, one of them base, must remain"
+            ) from None
+        return {"_head": head, "classes_": np.delete(self.classes_, column)}
 
     def set_operating_point(
         self,
@@ -213,38 +242,63 @@ class CalaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         max_base_loss: float | None = None,
         delta: float | None = None,
     ) -> Self:
-        """Move along the base/novel trade-off, without any image.
+        """Move along the base/novel trade-off, without any image. Give one of the three.
 
         objective : "accuracy" (where the adapter was trained to be) or "harmonic" (largest
             harmonic mean of base and novel accuracy on fake classes)
         max_base_loss : as far towards the new classes as this loss of base accuracy allows,
-            against what it is without any new class (so 0.01 is stricter than it sounds); goes
-            before `objective`
-        delta : the shift itself; goes before both
+            against what it is without any new class (so 0.01 is stricter than it sounds)
+        delta : the shift itself
         """
+        return self._change(lambda now: now._moved(objective, max_base_loss, delta))
+
+    def _moved(
+        self, objective: str, max_base_loss: float | None, delta: float | None
+    ) -> dict[str, Any]:
         check_is_fitted(self)
-        if not isinstance(self._head, AdaptedHead):
-            raise InputError(
-                f'method "{self.method}" has no adapter and no operating point: '
-                'use "la", "cala" or "cala-plus"'
-            )
+        check_adapted(self.method, self._head)
         head = self._head.fork()
         head.set_operating_point(objective, max_base_loss, delta)
-        return self._take_over(head, self.classes_, self._next_id)
+        return {"_head": head}
+
+    def _change(self, changed: Callable[[Self], dict[str, Any]]) -> Self:
+        """The attributes that `changed` makes of the present state take their place in one step.
+
+        Where another thread was quicker its change stays, and this one is made on top of it.
+        """
+        while True:
+            now = copy.copy(self)
+            new = changed(now)
+            with SWAPPING:
+                if self._head is now._head:
+                    self.__dict__ = {**self.__dict__, **new}
+                    return self
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most likely class of each row: (n,)."""
-        best = [z.argmax(1).cpu().numpy() for z in self._logits(X)]
-        return self.classes_[np.concatenate(best)]
+        now = copy.copy(self)
+        best = [z.argmax(1).cpu().numpy() for z in now._logits(X)]
+        return now.classes_[np.concatenate(best)]
 
     def predict_proba(self, X: Any) -> NDArray[Any]:
         """Softmax of the adjusted logits: (n, n_classes)."""
-        return np.concatenate([z.softmax(1).cpu().numpy() for z in self._logits(X)])
+        now = copy.copy(self)
+        return np.concatenate([z.softmax(1).cpu().numpy() for z in now._logits(X)])
 
     def decision_function(self, X: Any) -> NDArray[Any]:
         """Adjusted logits (n, n_classes); with two classes their difference (n,)."""
-        z = np.concatenate([z.cpu().numpy() for z in self._logits(X)])
+        now = copy.copy(self)
+        z = np.concatenate([z.cpu().numpy() for z in now._logits(X)])
         return z[:, 1] - z[:, 0] if z.shape[1] == 2 else z
+
+    def _logits(self, X: Any) -> Iterator[torch.Tensor]:
+        """To be asked of a copy, whose head stays the same from the first rows to the last."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=FLOATS)
+        for start in range(0, len(X), PREDICT_ROWS):
+            yield self._head.logits(as_tensor(X[start : start + PREDICT_ROWS], self.device))
+
+    # A head is never changed once it is in place, so one read of it is one state.
 
     @property
     def prototypes_(self) -> NDArray[Any]:
@@ -255,7 +309,7 @@ class CalaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         head = self._fitted_head()
         if isinstance(head, AdaptedHead):
             return head.beta.cpu().numpy().copy()
-        return np.zeros(len(self.classes_))
+        return np.zeros(len(head.classes))
 
     @property
     def n_shots_(self) -> NDArray[Any]:
@@ -270,15 +324,6 @@ class CalaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         head = self._fitted_head()
         return head.delta if isinstance(head, AdaptedHead) else 0.0
 
-    @contextmanager
-    def _unchanged_on_error(self) -> Iterator[None]:
-        before = dict(vars(self))
-        try:
-            yield
-        except BaseException:
-            self.__dict__ = before
-            raise
-
     def _fitted_head(self) -> Any:
         if not hasattr(self, "_head"):
             raise AttributeError("not fitted yet: call fit first")
@@ -292,94 +337,10 @@ class CalaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "scale": self.scale,
         }
         options.update(PAPER if self.preset == "paper" else {})
-        if options["scale"] == "auto":  # every head's own default; not every head has a scale
+        if is_auto(options["scale"]):  # every head's own default; not every head has a scale
             del options["scale"]
-        adapter: dict[str, Any] = {"novel": _whole("expected_novel", self.expected_novel)}
+        adapter: dict[str, Any] = {"novel": whole_number("expected_novel", self.expected_novel)}
         if self.shots is not None:
-            several = isinstance(self.shots, tuple | list)
-            given = tuple(self.shots) if several else (self.shots,)  # type: ignore[arg-type]
-            adapter["shots"] = tuple(_whole("shots", k) for k in given)
-        return make_head(options.pop("method"), seed=self._seed(), adapter=adapter, **options)
-
-    def _seed(self) -> int:
-        if isinstance(self.random_state, int | np.integer):
-            return int(self.random_state)
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
-
-    def _fakes(self, fake: ArrayLike | None, pairs: ArrayLike | None) -> FakePool | None:
-        if fake is None:
-            return None
-        features = self._tensor(np.asarray(fake))
-        if pairs is None:
-            return FakePool(features, torch.arange(2 * len(features)).reshape(-1, 2))
-        return FakePool(features, torch.as_tensor(np.asarray(pairs).astype(np.int64)))
-
-    def _tensor(self, X: NDArray[Any]) -> torch.Tensor:
-        kept = X if X.dtype in (np.float32, np.float64) else X.astype(np.float32)
-        with warnings.catch_warnings():
-            # Memory-mapped arrays are read-only; nothing here writes to them.
-            warnings.filterwarnings("ignore", "The given NumPy array is not writable")
-            return torch.as_tensor(np.ascontiguousarray(kept), device=self.device)
-
-    def _logits(self, X: Any) -> Iterator[torch.Tensor]:
-        check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=[np.float32, np.float64])
-        for start in range(0, len(X), PREDICT_ROWS):
-            yield self._head.logits(self._tensor(X[start : start + PREDICT_ROWS]))
-
-    def _known(self, most: int = 10) -> str:
-        names = ", ".join(repr(name) for name in self.classes_[:most].tolist())
-        return names + (f", … ({len(self.classes_)} in all)" if len(self.classes_) > most else "")
-
-
-def _check_label_types(y: Any, like: NDArray[Any] | None = None) -> None:
-    """Refuse labels that mix strings and numbers, before NumPy makes strings of them all."""
-    given = y if isinstance(y, np.ndarray) else np.asarray(y, dtype=object)
-    if given.dtype.kind == "S" or any(isinstance(label, bytes) for label in given.ravel()[:1]):
-        raise InputError("labels are bytes: decode them to strings, such as label.decode()")
-    if given.dtype.kind == "O":
-        kinds = {"string" if isinstance(label, str) else "number" for label in given.ravel()}
-    else:
-        kinds = {"string" if given.dtype.kind in "US" else "number"}
-    if like is not None:
-        kinds.add("string" if like.dtype.kind in "US" else "number")
-    if len(kinds) > 1:
-        raise InputError(
-            "labels mix strings and numbers: use one type for all classes, such as "
-            "[str(label) for label in y]"
-        )
-
-
-def _labels(y: NDArray[Any]) -> NDArray[Any]:
-    """Checked labels as a typed array."""
-    check_classification_targets(y)
-    return y.astype(str) if y.dtype.kind == "O" and isinstance(y[0], str) else y
-
-
-def _whole(name: str, value: Any) -> int | None:
-    """A whole number from 1 on, or None."""
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise InputError(f"{name} is {value!r}: give a whole number, at least 1")
-    return int(value)
-
-
-def _checked_device(name: str) -> str:
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(
-            f'device is {name!r} ({reason}): use "cpu", or one that is there'
-        ) from None
-    return name
-
-
-def _holdout_mask(holdout: ArrayLike | str | None, n: int) -> torch.Tensor | None:
-    if holdout is None:
-        return None
-    if isinstance(holdout, str):
-        check_choice("holdout", holdout, ("all",))
-        return torch.ones(n, dtype=torch.bool)
-    return torch.as_tensor(np.asarray(holdout))
+            adapter["shots"] = shot_numbers(self.shots)
+        seed = seed_of(self.random_state)
+        return make_head(options.pop("method"), seed=seed, adapter=adapter, **options)

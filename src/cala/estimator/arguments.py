@@ -1,0 +1,128 @@
+"""What the user passes besides X and y: every refusal names the value and the fix."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import check_random_state
+
+from cala.core.mixing import FakePool
+from cala.errors import InputError
+from cala.heads import AdaptedHead, Head
+from cala.registry import check_choice
+
+
+def whole_number(name: str, value: Any) -> int | None:
+    """A whole number from 1 on, or None."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise InputError(f"{name} is {value!r}: give a whole number, at least 1")
+    return int(value)
+
+
+def shot_numbers(shots: Any) -> tuple[int | None, ...]:
+    """One number of shots or several, as a tuple."""
+    several = shots if isinstance(shots, tuple | list) else (shots,)
+    return tuple(whole_number("shots", k) for k in several)
+
+
+def seed_of(random_state: Any) -> int:
+    """The seed itself, or one drawn from a RandomState."""
+    if not isinstance(random_state, int | np.integer):
+        return int(check_random_state(random_state).randint(2**31 - 1))
+    if not -(2**63) <= random_state < 2**64:
+        raise InputError(
+            f"random_state is {random_state}: give a whole number from 0 to 2**64 - 1, a "
+            "RandomState or None"
+        )
+    return int(random_state)
+
+
+def usable_device(name: Any) -> Any:
+    """A torch device that is there and keeps numbers ("meta" does not)."""
+    try:
+        torch.zeros(1, device=name).item()
+    except (RuntimeError, AssertionError, TypeError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(
+            f'device is {name!r} ({reason}): use "cpu", or one that is there'
+        ) from None
+    return name
+
+
+def check_adapted(method: str, head: Head) -> None:
+    """Without an adapter there is no trade-off to move along."""
+    if not isinstance(head, AdaptedHead):
+        raise InputError(
+            f'method "{method}" has no adapter and no operating point: '
+            'use "la", "cala" or "cala-plus"'
+        )
+
+
+def as_tensor(X: NDArray[Any], device: Any) -> torch.Tensor:
+    """float32 or float64 on the device; other number types become float32."""
+    kept = X if X.dtype in (np.float32, np.float64) else X.astype(np.float32)
+    with warnings.catch_warnings():
+        # Memory-mapped arrays are read-only; nothing here writes to them.
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+        return torch.as_tensor(np.ascontiguousarray(kept), device=device)
+
+
+def fake_pool(fake: ArrayLike | None, pairs: ArrayLike | None, device: Any) -> FakePool | None:
+    """Fake classes (P, M, d) and their parents (P, 2); without `pairs` no two share a parent."""
+    if fake is None:
+        if pairs is not None:
+            raise InputError("pairs without fake: give the fake classes whose parents these are")
+        return None
+    given = _array("fake", fake)
+    if given.ndim != 3 or given.dtype.kind not in "fiub":
+        raise InputError(
+            f"fake has shape {given.shape} and type {given.dtype}: give numbers "
+            "(classes, images, dimensions)"
+        )
+    features = as_tensor(given, device)
+    if pairs is None:
+        return FakePool(features, torch.arange(2 * len(features)).reshape(-1, 2))
+    return FakePool(features, torch.as_tensor(_whole_pairs(pairs)))
+
+
+def _whole_pairs(pairs: ArrayLike) -> NDArray[np.int64]:
+    given = _array("pairs", pairs)
+    if given.dtype.kind not in "iuf":
+        raise InputError(f"pairs is {given.dtype}: give whole numbers that name base classes")
+    with np.errstate(invalid="ignore"):
+        whole = given.astype(np.int64)
+    if not np.array_equal(whole, given):
+        bad = given[whole != given][0]
+        raise InputError(f"pairs contains {bad}: give whole numbers that name base classes")
+    return whole
+
+
+def holdout_mask(holdout: ArrayLike | str | None, rows: int) -> torch.Tensor | None:
+    """One bool per row, "all" or None."""
+    if holdout is None:
+        return None
+    if isinstance(holdout, str):
+        check_choice("holdout", holdout, ("all",))
+        return torch.ones(rows, dtype=torch.bool)
+    given = _array("holdout", holdout)
+    if given.dtype == object and all(isinstance(x, bool | np.bool_) for x in given.ravel()):
+        given = given.astype(bool)  # pandas' own boolean type arrives as objects
+    if given.dtype != bool:
+        raise InputError(
+            f"holdout is {given.dtype} of shape {given.shape}: give one bool per row ({rows},), "
+            'or "all" if the encoder saw none of them'
+        )
+    return torch.as_tensor(given.copy())  # pandas' arrays are read-only
+
+
+def _array(name: str, values: ArrayLike) -> NDArray[Any]:
+    try:
+        return np.asarray(values)
+    except ValueError as error:  # lists of unequal length
+        raise InputError(f"{name} is no array ({error}): give one of equal rows") from None
