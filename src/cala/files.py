@@ -55,10 +55,12 @@ def atomic(path: Path) -> Iterator[Path]:
     """A temporary path beside `path` that takes its place when the block ends without an error."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     temporary.touch(exist_ok=False)  # with the rights that any new file gets
+    rights = temporary.stat().st_mode
     try:
         yield temporary
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
+        temporary.chmod(rights)  # some writers make a file of their own
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

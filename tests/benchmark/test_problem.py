@@ -7,11 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from cala.benchmark.draws import make_draw
-from cala.benchmark.problem import Numbers, load_problem, split_dataset
+from cala.benchmark.problem import Encoding, Numbers, load_problem, split_dataset
 from cala.data.embeddings import Embeddings, load_embeddings, save_embeddings
 from cala.data.protocol import load_protocol
+from cala.data.shots import find_shots
 from cala.errors import InputError
 
 
@@ -134,3 +136,66 @@ def test_no_test_rows(tmp_path):
     with pytest.raises(InputError, match="no test row of these classes: add some, or score train"):
         load_problem(f"features:{path}", numbers=own)
     assert len(load_problem(f"features:{path}", numbers=own, split="dev").data.y_test) == 30
+
+
+def photos(root: Path, classes: int = 5, images: int = 8) -> Path:
+    draw = np.random.default_rng(0)
+    for part, count in (("train", images), ("test", 3)):
+        for label in range(classes):
+            folder = root / part / f"class {label}"
+            folder.mkdir(parents=True)
+            for number in range(count):
+                pixels = draw.integers(0, 256, (32, 32, 3)).astype(np.uint8)
+                pixels[..., 0] = 50 * label
+                Image.fromarray(pixels).save(folder / f"{number}.png")
+    return root
+
+
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("CALA_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_images_are_encoded_for_the_protocol(tmp_path):
+    encoding = Encoding("resnet20-cifar100", fakes=3)
+    done = []
+    problem = load_problem(
+        str(photos(tmp_path / "birds")),
+        encoding=encoding,
+        numbers=Numbers(base=3, way=1, shot=2, order_seed=5),
+        advance=lambda now, total: done.append((now, total)),
+    )
+    assert problem.dataset == "birds"
+    assert problem.data.x_train.shape == (40, 64)
+    assert problem.protocol.order  # shuffled, and the fake classes are of the shuffled base
+    assert problem.data.fakes.pairs.max() < 3
+    assert len(problem.data.fakes) == 3
+    assert done[-1] == (40 + 15 + 75, 40 + 15 + 75)
+    assert "resnet20-cifar100" in problem.source
+
+
+def test_cifar100_comes_with_the_package():
+    problem = load_problem("cifar100")
+    assert problem.draws[0] == "canonical"
+    assert len(problem.draws) == 21
+    data, protocol = problem.data, problem.protocol
+    assert (protocol.base, protocol.way, protocol.sessions) == (60, 5, 8)
+    assert len(data.x_test) == 10_000
+    assert data.holdout.sum() == 60 * 25
+    assert data.fakes.features.shape == (600, 25, 64)
+    labels = [data.y_train[list(rows)].tolist() for rows in protocol.canonical]
+    for session, found in enumerate(labels, start=1):
+        assert set(found) == set(protocol.session_labels(session))
+
+
+def test_canonical_rows_of_a_part_are_found_by_number():
+    names = ["train/30", "train/4", "train/17"]
+    assert find_shots(names, 3, [17, 4, 5]) == {17: 2, 4: 1}
+    assert find_shots(None, 3, [2, 5]) == {2: 2}
+    assert find_shots(["a", "b", "c"], 3, [2, 5]) == {2: 2}
+
+
+def test_embeddings_and_images_at_once(tmp_path):
+    with pytest.raises(InputError, match="an embeddings file, or images"):
+        load_problem("features:x.npz", encoding=Encoding())

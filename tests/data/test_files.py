@@ -81,3 +81,12 @@ def test_an_error_in_a_thread_comes_out_at_its_place():
     assert [next(results) for _ in range(3)] == [0, 1, 2]
     with pytest.raises(KeyError):
         next(results)
+
+
+def test_a_writer_that_makes_its_own_file_does_not_change_the_rights(tmp_path):
+    target, usual = tmp_path / "a", tmp_path / "b"
+    usual.touch()
+    with atomic(target) as temporary:
+        temporary.unlink()
+        temporary.touch(0o600)
+    assert target.stat().st_mode == usual.stat().st_mode

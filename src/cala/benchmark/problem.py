@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -9,13 +10,19 @@ from cala.benchmark.config import SPLITS
 from cala.benchmark.draws import parse_draws
 from cala.data.embedding_files import is_embeddings_file
 from cala.data.embeddings import Embeddings, load_embeddings
+from cala.data.locate import locate
 from cala.data.protocol import MANIFESTS, Protocol, load_protocol, make_protocol
+from cala.data.sets import open_images
 from cala.data.shots import known_rows, with_rows
+from cala.encoders.encode import encode_set
+from cala.encoders.registry import load_encoder
 from cala.errors import InputError
 from cala.files import shown
 from cala.registry import check_choice
+from cala.shipped import shipped
 
 FEATURES = "features:"
+SHIPPED = ("cifar100",)
 DEV_QUERIES = 100  # per class
 
 
@@ -46,48 +53,58 @@ class Problem:
     notes: tuple[str, ...] = ()
 
 
-def split_dataset(dataset: str, embeddings: Path | None) -> tuple[str, Path]:
-    """Name and file: `features:my.npz` is short for the data set `my` in the file my.npz."""
-    if dataset.startswith(FEATURES):
-        file = dataset.removeprefix(FEATURES)
-        if not file or embeddings is not None:
-            raise InputError(
-                f"{shown(dataset)}: give one embeddings file, as features:FILE or as "
-                "NAME --embeddings FILE"
-            )
-        return Path(file).stem, Path(file)
-    if embeddings is None:
-        named = is_embeddings_file(dataset)
-        instead = f"; or did you mean features:{shown(dataset)}?" if named else ""
-        raise InputError(
-            f"no embeddings of {shown(dataset)}: give --embeddings FILE (.npz with x_train, "
-            f"y_train, x_test, y_test){instead}"
-        )
-    return dataset, embeddings
+@dataclass(frozen=True)
+class Encoding:
+    """Embeddings made from images.
+
+    encoder : its URI; data : folder of the images, where the data set's name does not say it
+    tta : `flip` averages with mirror images; fakes : fake classes mixed from base images
+    """
+
+    encoder: str = "efficientnet-lite0"
+    data: Path | None = None
+    tta: str = "none"
+    fakes: int = 600
+    device: str = "cpu"
+
+
+Advance = Callable[[int, int], None]
 
 
 def load_problem(
     dataset: str,
     embeddings: Path | None = None,
     *,
+    encoding: Encoding | None = None,
     draws: str | None = None,
     split: str = "test",
     numbers: Numbers | None = None,
+    advance: Advance = lambda done, total: None,
 ) -> Problem:
-    """Read the embeddings, and find the protocol and the published shots in them.
+    """Read or make the embeddings, and find the protocol and the published shots in them.
 
+    encoding : encode images instead of reading embeddings; a folder as `dataset` means so too
     draws : as `--draws`; by default 20 random ones, and the canonical one where it can be had
+    advance : called with the number of encoded images and of all
     """
     check_choice("split", split, SPLITS)
     wanted = None if draws is None else parse_draws(draws)
-    name, path = split_dataset(dataset, embeddings)
-    data = load_embeddings(path)
-    protocol = _protocol(name, data, numbers or Numbers())
+    numbers = numbers or Numbers()
+    if embeddings is None and encoding is None and Path(dataset).is_dir():
+        encoding = Encoding()
+    if encoding is not None:
+        if embeddings is not None or dataset.startswith(FEATURES):
+            raise InputError("give an embeddings file, or images with --encoder or --data")
+        name, protocol, data, source = _encoded(dataset, encoding, numbers, advance)
+    else:
+        name, path = split_dataset(dataset, embeddings)
+        data, source = load_embeddings(path), path.name
+        protocol = _protocol(name, int(data.y_train.max()) + 1, numbers)
     data = data.relabelled(protocol)
     notes = []
     if protocol.canonical and (wanted is None or "canonical" in wanted):
         try:
-            found = with_rows(protocol, data, path.name)
+            found = with_rows(protocol, data, source)
         except InputError as error:
             if wanted is not None:
                 raise
@@ -100,16 +117,52 @@ def load_problem(
         data = data.dev(DEV_QUERIES, seed=0, keep=known_rows(protocol, data))
     if not len(data.y_test):
         raise InputError(
-            f"{shown(path)} has no test row of these classes: add some, or score training images "
+            f"{shown(source)} has no test row of these classes: add some, or score training images "
             "with --split dev"
         )
     chosen = tuple(wanted or parse_draws("random:20"))
-    return Problem(name, data, protocol, chosen, path.name, tuple(notes))
+    return Problem(name, data, protocol, chosen, source, tuple(notes))
 
 
-def _protocol(name: str, data: Embeddings, numbers: Numbers) -> Protocol:
+def split_dataset(dataset: str, embeddings: Path | None) -> tuple[str, Path]:
+    """Name and file: `features:my.npz` is short for the data set `my` in the file my.npz."""
+    if dataset.startswith(FEATURES):
+        file = dataset.removeprefix(FEATURES)
+        if not file or embeddings is not None:
+            raise InputError(
+                f"{shown(dataset)}: give one embeddings file, as features:FILE or as "
+                "NAME --embeddings FILE"
+            )
+        return Path(file).stem, Path(file)
+    if embeddings is not None:
+        return dataset, embeddings
+    if dataset in SHIPPED:
+        return dataset, shipped(f"{dataset}/embeddings.npz")
+    named = is_embeddings_file(dataset)
+    instead = f"; or did you mean features:{shown(dataset)}?" if named else ""
+    raise InputError(
+        f"no embeddings of {shown(dataset)}: give --embeddings FILE (.npz with x_train, "
+        f"y_train, x_test, y_test), or images with --data DIR --encoder NAME{instead}"
+    )
+
+
+def _encoded(
+    dataset: str, encoding: Encoding, numbers: Numbers, advance: Advance
+) -> tuple[str, Protocol, Embeddings, str]:
+    path, kind = locate(dataset, encoding.data)
+    encoder = load_encoder(encoding.encoder, encoding.device)
+    images = open_images(path, kind)
+    name = dataset if dataset in MANIFESTS else shown(path.resolve().name)
+    protocol = _protocol(name, len(images.classes), numbers)
+    base = protocol.order[: protocol.base] or range(protocol.base)
+    data = encode_set(
+        images, encoder, base=base, tta=encoding.tta, pairs=encoding.fakes, advance=advance
+    )
+    return name, protocol, data, f"{images.name} by {encoder.name}"
+
+
+def _protocol(name: str, classes: int, numbers: Numbers) -> Protocol:
     if name not in MANIFESTS:
-        classes = int(data.y_train.max()) + 1
         given = replace(numbers, shot=5 if numbers.shot is None else numbers.shot)
         return make_protocol(classes, **asdict(given), name=name)
     known = load_protocol(name)

@@ -18,16 +18,34 @@ if TYPE_CHECKING:
 
 
 def load(dataset: str, options: BenchOptions) -> Problem:
-    from cala.benchmark.problem import Numbers, load_problem
+    from cala.benchmark.problem import Encoding, Numbers, load_problem
+    from cala.cli.devices import choose_device
+    from cala.cli.progress import progress_bar
 
     numbers = Numbers(options.base, options.way, options.shot, options.sessions, options.order_seed)
-    return load_problem(
-        dataset,
-        options.embeddings,
-        draws=options.draws,
-        split=options.split,
-        numbers=numbers,
-    )
+    encoding = None
+    if options.encoder is not None or options.data is not None or _is_folder(dataset, options):
+        encoding = Encoding(
+            encoder=options.encoder or Encoding.encoder,
+            data=options.data,
+            tta=options.tta,
+            fakes=options.fakes,
+            device=choose_device(options.device),
+        )
+    with progress_bar("encoding", options.quiet or options.as_json) as advance:
+        return load_problem(
+            dataset,
+            options.embeddings,
+            encoding=encoding,
+            draws=options.draws,
+            split=options.split,
+            numbers=numbers,
+            advance=advance,
+        )
+
+
+def _is_folder(dataset: str, options: BenchOptions) -> bool:
+    return options.embeddings is None and Path(dataset).is_dir()
 
 
 def configured(problem: Problem, methods: list[str], options: BenchOptions) -> RunConfig:

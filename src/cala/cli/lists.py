@@ -1,4 +1,4 @@
-"""`cala methods` and `cala datasets`: what is registered, one line each."""
+"""`cala methods`, `cala datasets` and `cala encoders`: what is registered, one line each."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 def register(app: typer.Typer) -> None:
     app.command()(methods)
     app.command()(datasets)
+    app.command()(encoders)
 
 
 AS_JSON = typer.Option(False, "--json", help="For machines.")
@@ -34,6 +35,25 @@ def datasets(as_json: bool = AS_JSON) -> None:
     found = {name: DATASETS.summary(name) for name in DATASETS}
     found["features:FILE"] = "embeddings of any set, as .npz, .safetensors or .parquet"
     _print(found, as_json)
+
+
+def encoders(as_json: bool = AS_JSON) -> None:
+    """List encoders, doors to other libraries, and architectures that can be trained."""
+    from cala.encoders import ARCHITECTURES
+    from cala.encoders.registry import DOORS, ENCODERS
+
+    ready = {name: ENCODERS.summary(name) for name in ENCODERS}
+    doors = {f"{name}:…": DOORS.summary(name) for name in DOORS}
+    shapes = {name: ARCHITECTURES.summary(name) for name in ARCHITECTURES}
+    if as_json:
+        found = {"encoders": ready, "doors": doors, "architectures": shapes}
+        typer.echo(json.dumps(found, indent=1, ensure_ascii=False))
+        return
+    for title, part in (("", ready), ("\nDoors", doors), ("\nTo train", shapes)):
+        if title:
+            typer.echo(f"{title}:")
+        _print(part, as_json)
+    typer.echo("\nA file or folder that `cala train` wrote is an encoder too.")
 
 
 def _print(found: dict[str, str], as_json: bool) -> None:

@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 import typer
 
 DATASET = typer.Argument(
-    "cifar100", help="A benchmark, a name for your own embeddings, or features:FILE."
+    "cifar100", help="A benchmark, a folder of photos, features:FILE, or a name for --embeddings."
 )
 AS_JSON = typer.Option(False, "--json", help="Print the summary for machines.")
 
@@ -24,6 +24,15 @@ class BenchOptions:
     embeddings: Path | None = typer.Option(
         None, help="Embeddings file (.npz, .safetensors, .parquet).", show_default=False
     )
+    encoder: str | None = typer.Option(
+        None, help="Encode images with it; `cala encoders` lists them.", show_default=False
+    )
+    data: Path | None = typer.Option(
+        None, help="Folder of the benchmark's images, to encode.", show_default=False
+    )
+    tta: str = typer.Option("none", help="flip: average each image with its mirror image.")
+    fakes: int = typer.Option(600, min=0, help="Fake classes mixed when encoding.")
+    device: str = typer.Option("auto", help="Where to encode: cpu, cuda, mps or auto.")
     draws: str | None = typer.Option(
         None, help="canonical, random:N, or both (default: random:20, and canonical if published)."
     )

@@ -37,12 +37,15 @@ def read_members(path: Path) -> tuple[dict[str, NDArray[Any]], tuple[str, ...]]:
         ) from error
 
 
-def write_members(path: Path, members: Members) -> None:
+def write_members(path: Path, members: Members, compress: bool = False) -> None:
     """Write in one step: readers see the old file or the new one, never a part."""
     suffix = _suffix(path)
+    if compress and suffix != ".npz":
+        raise InputError(f"{shown(path)}: only .npz files can be compressed")
+    write = _compress_npz if compress else _WRITERS[suffix]
     try:
         with atomic(path) as temporary:
-            _WRITERS[suffix](temporary, members)
+            write(temporary, members)
     except InputError:
         raise
     except (OSError, ValueError) as error:
@@ -98,6 +101,11 @@ def _read_npz(path: Path) -> tuple[dict[str, NDArray[Any]], tuple[str, ...]]:
 def _write_npz(path: Path, members: Members) -> None:
     with path.open("wb") as file:  # a path would get a second suffix
         np.savez(file, **members)  # type: ignore[arg-type]
+
+
+def _compress_npz(path: Path, members: Members) -> None:
+    with path.open("wb") as file:
+        np.savez_compressed(file, **members)  # type: ignore[arg-type]
 
 
 def _read_safetensors(path: Path) -> tuple[dict[str, NDArray[Any]], tuple[str, ...]]:

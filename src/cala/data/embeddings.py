@@ -141,10 +141,13 @@ def load_embeddings(path: str | Path) -> Embeddings:
     return Embeddings(**checked(path, members))
 
 
-def save_embeddings(path: str | Path, data: Embeddings, *, half: bool = False) -> Path:
+def save_embeddings(
+    path: str | Path, data: Embeddings, *, half: bool = False, compress: bool = False
+) -> Path:
     """Write an embeddings file in one step, in the format of its suffix.
 
     half : store vectors in half precision (float16), at half the size
+    compress : a smaller `.npz` that takes longer to write
 
     >>> from tempfile import mkdtemp
     >>> x, y = torch.randn(4, 3), torch.tensor([0, 0, 1, 1])
@@ -157,7 +160,7 @@ def save_embeddings(path: str | Path, data: Embeddings, *, half: bool = False) -
         raise InputError("this is a view for a protocol or for development: save what it came from")
     members = _members(data, half)
     checked(path, members)  # what could not be read again is refused before anything is written
-    write_members(path, members)
+    write_members(path, members, compress)
     return path
 
 

@@ -19,7 +19,8 @@ def find_shots(names: Sequence[str] | None, rows: int, shots: Iterable[Shot]) ->
     """Rows of the published shots that are there.
 
     names : of the training rows, compared from the end of the path; None if they are not known
-    rows : how many there are; a shot that is a number is a row
+    rows : how many there are; a shot that is a number is a row of the whole set, by which
+        rows are called where some of the set were left out
     """
     wanted = list(shots)
     depth = max((len(PurePosixPath(s).parts) for s in wanted if isinstance(s, str)), default=0)
@@ -27,8 +28,17 @@ def find_shots(names: Sequence[str] | None, rows: int, shots: Iterable[Shot]) ->
     if depth and names is not None:
         ends = {"/".join(PurePosixPath(n).parts[-depth:]): row for row, n in enumerate(names)}
         found = {s: ends[s] for s in wanted if isinstance(s, str) and s in ends}
-    found.update({s: s for s in wanted if isinstance(s, int) and 0 <= s < rows})
+    place = _numbered(names) or range(rows)
+    found.update({s: place[s] for s in wanted if isinstance(s, int) and s in place})
     return found
+
+
+def _numbered(names: Sequence[str] | None) -> dict[int, int]:
+    """Number -> row, where the names of all rows are numbers, such as `train/123`."""
+    ends = [PurePosixPath(name).name for name in names or ()]
+    if not all(end.isascii() and end.isdigit() for end in ends):
+        return {}
+    return {int(end): row for row, end in enumerate(ends)}
 
 
 def canonical_rows(protocol: Protocol, images: ImageSet) -> ShotDraw:

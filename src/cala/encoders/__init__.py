@@ -6,6 +6,7 @@ from cala.encoders import (  # these register architectures, encoders and doors
     onnx_door,
     resnet,
     resnet12,
+    shipped,
     timm_door,
     torch_door,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "onnx_door",
     "resnet",
     "resnet12",
+    "shipped",
     "timm_door",
     "torch_door",
 ]
