@@ -13,11 +13,11 @@ help:  ## show this
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || { echo "creating $(VENV) (once)"; $(PYTHON) -m venv $(VENV); }
 	@echo "installing cala and its tools into $(VENV) (once, a few minutes)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m pip install --quiet --retries 10 --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: $(STAMP)  ## nearest mean, LA, CALA and cala-plus on real data, no download
-	@$(BIN)/python benchmarks/digits.py
+demo: $(STAMP)  ## CIFAR-100: nearest mean, LA, CALA and cala-plus, no download
+	@$(BIN)/cala run
 
 test: $(STAMP)  ## the test suite (under 10 minutes)
 	@$(BIN)/python -m pytest -m "not long"

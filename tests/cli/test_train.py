@@ -160,3 +160,13 @@ def test_cache_info_and_clear(cache, trained):
     code, printed, _ = cala("cache", "clear", "--yes", cache=cache)
     assert code == 0
     assert "empty" in cala("cache", "info", cache=cache)[1]
+
+
+def test_encoders_are_listed(cache):
+    code, printed, _ = cala("encoders", cache=cache)
+    assert code == 0
+    for name in ("efficientnet-lite0", "resnet20-cifar100", "timm:…", "resnet12"):
+        assert name in printed
+    assert max(map(len, printed.splitlines())) <= 110
+    found = json.loads(cala("encoders", "--json", cache=cache)[1])
+    assert set(found) == {"encoders", "doors", "architectures"}
