@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from cala.cli.report import after_run
 from cala.errors import InputError
 
 if TYPE_CHECKING:
-    from cala.benchmark.results import Results
     from cala.data.embeddings import Embeddings
     from cala.data.protocol import Protocol
+    from cala.results import Results
 
 METHODS = "nearest-mean,la,cala,cala-plus"
 
@@ -28,6 +29,7 @@ METRIC = typer.Option(None, help="cosine or whitened, for all methods.", show_de
 SCALE = typer.Option(None, help="Logit scale, for all methods.", show_default=False)
 OUT = typer.Option(None, help="Run folder (default: runs/…, named after the options).")
 AS_JSON = typer.Option(False, "--json", help="Print the summary for machines.")
+REPORT = typer.Option(True, "--report/--no-report", help="Make RUN/report/report.html.")
 QUIET = typer.Option(False, "--quiet", "-q", help="No progress.")
 BASE = typer.Option(None, help="Base classes (own sets).", show_default=False)
 WAY = typer.Option(None, help="Classes per session (own sets).", show_default=False)
@@ -56,6 +58,7 @@ def run(
     sessions: int | None = SESSIONS,
     order_seed: int | None = ORDER,
     out: Path | None = OUT,
+    make_report: bool = REPORT,
     as_json: bool = AS_JSON,
     quiet: bool = QUIET,
 ) -> None:
@@ -85,10 +88,13 @@ def run(
     results = _execute(config, data, protocol, source, place, quiet or as_json)
     if as_json:
         typer.echo((place / "summary.json").read_text("utf-8"))
-        return
-    screen = console()
-    _print_results(screen, results, split)
-    screen.print(f"\nrecords, summary and tables: {place}")
+    else:
+        screen = console()
+        _print_results(screen, results, split)
+        typer.echo(f"\nrecords, summary and tables: {place}")
+    if make_report:
+        line = after_run(place)
+        typer.echo(line, err=as_json)
 
 
 def compare(
@@ -102,8 +108,8 @@ def compare(
     from dataclasses import replace
 
     from cala.benchmark.folder import read_run
-    from cala.benchmark.results import Results
     from cala.benchmark.terminal import console
+    from cala.results import Results
 
     records = []
     for path in runs:
@@ -147,8 +153,8 @@ def ablate(
     from cala.benchmark.ablation import ablation_configs
     from cala.benchmark.config import RunConfig
     from cala.benchmark.draws import parse_draws
-    from cala.benchmark.results import Results
     from cala.benchmark.terminal import console
+    from cala.results import Results
 
     data, protocol, source = _load(dataset, embeddings, split, None, None, 5, None, None)
     usual = RunConfig(

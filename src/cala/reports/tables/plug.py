@@ -1,0 +1,72 @@
+"""Plug and play (Table tabminibeta): each host with and without an adapter."""
+
+from __future__ import annotations
+
+from cala.reports.quoted import is_quoted_set, quoted
+from cala.reports.study import Study
+from cala.reports.table import Cell, Row, Table, difference, number, plain, text
+from cala.reports.words import over_draws
+from cala.statistics import estimate, paired
+
+
+def plug_pairs(study: Study) -> list[tuple[str, str]]:
+    """(host, host with adapter) where both were run in the same metric."""
+    return [(host, m) for m in study.methods if (host := study.host(m)) is not None]
+
+
+def plug_table(study: Study) -> Table:
+    """The host's accuracies, then the gains of each adapter on it."""
+    rows: list[Row] = []
+    pairs = plug_pairs(study)
+    for host in dict.fromkeys(host for host, _ in pairs):
+        rows.append(Row(_host_cells(study, host)))
+        rows += [Row(_gain_cells(study, host, m)) for h, m in pairs if h == host]
+    caption = (
+        "Hosts and what adapters add to them, in points, paired on the same draws (≈: the interval "
+        f"includes 0). {over_draws(study)}"
+    )
+    rows += _quoted(study.sessions)
+    here = is_quoted_set("plug", study.dataset)
+    notes = [
+        "Quoted rows: the paper's Table 4, mini-ImageNet, one run each"
+        + ("." if here else "; another data set, not comparable with the rows above.")
+    ]
+    columns = ["method", *map(str, range(study.sessions + 1)), "HM_last", "Avg_novel"]
+    return Table("plug_and_play", "Plug and play", caption, columns, rows, notes)
+
+
+def _host_cells(study: Study, host: str) -> list[Cell]:
+    results, draws = study.results, study.draws
+    values = results.session_values(host, "accuracy", draws)
+    ends = [number(results.estimate(host, c, draws), 2) for c in ("hm", "avg_novel")]
+    return [text(host), *(number(estimate(v), 2) for v in values), *ends]
+
+
+def _gain_cells(study: Study, host: str, method: str) -> list[Cell]:
+    results = study.results
+    draws = results.shared_draws([host, method], study.draws)
+    ours = results.session_values(method, "accuracy", draws)
+    theirs = results.session_values(host, "accuracy", draws)
+    gains = [difference(paired(a, b)) for a, b in zip(ours, theirs, strict=False)]
+    gains += [Cell()] * (study.sessions + 1 - len(gains))
+    ends = [difference(results.difference(method, host, c, draws)) for c in ("hm", "avg_novel")]
+    return [text(f"+ {study.adapter(method)}  ({method})"), Cell(), *gains[1:], *ends]
+
+
+def _quoted(sessions: int) -> list[Row]:
+    rows = []
+    for row in quoted()["plug"]["rows"]:
+        for name, values, ends, signed in (
+            (row["method"], row["sessions"], (row["hm"], row["avg_novel"]), False),
+            (
+                f"+ CALA  ({row['method']})",
+                row["gain"],
+                (row["gain_hm"], row["gain_avg_novel"]),
+                True,
+            ),
+        ):
+            cells = [plain(v, signed=signed) for v in values[: sessions + 1]]
+            cells += [Cell()] * (sessions + 1 - len(cells))
+            last = [plain(v, signed=signed) for v in ends]
+            rows.append(Row([text(name), *cells, *last], quoted=True))
+    return rows
