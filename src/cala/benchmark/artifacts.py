@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from cala.core.similarity import similarity
@@ -135,7 +135,8 @@ def save_artifact(path: Path, tensors: dict[str, Tensor], meta: dict[str, object
     path.parent.mkdir(parents=True, exist_ok=True)
     header = {"schema": str(SCHEMA), "meta": json.dumps(meta, ensure_ascii=False)}
     with atomic(path) as temporary:
-        save_file({k: v.contiguous() for k, v in tensors.items()}, temporary, metadata=header)
+        # Bytes, not save_file: the file keeps the rights that any new file gets.
+        temporary.write_bytes(save({k: v.contiguous() for k, v in tensors.items()}, header))
 
 
 def _parts(head: Head, unit: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cala.errors import InputError
-from cala.files import reason
+from cala.files import reason, shown
 from cala.metrics import TradeOff, trade_off_from_switches
 
 Array = NDArray[Any]
@@ -74,7 +74,7 @@ class Artifact:
         """Class names in order of arrival; numbers where the run knew no names."""
         given = self.meta.get("class_names")
         if isinstance(given, list) and len(given) == self.n_classes:
-            return [str(name) for name in given]
+            return [shown(name) for name in given]
         return [f"class {i}" for i in range(self.n_classes)]
 
     def confusion(self, when: str) -> Array | None:
@@ -102,8 +102,8 @@ def read_artifact(path: Path) -> tuple[Artifact, list[str]]:
         raise InputError("its artifact is missing")
     try:
         with safe_open(path, "np") as file:
-            header = file.metadata() or {}
-            arrays = {name: file.get_tensor(name) for name in file.keys() if name in SHAPES}
+            header, held = file.metadata() or {}, set(file.keys())
+            arrays = {name: file.get_tensor(name) for name in SHAPES if name in held}
         meta = json.loads(header.get("meta", "{}"))
     except (OSError, ValueError, TypeError, SafetensorError) as error:
         raise InputError(f"its artifact cannot be read ({reason(error)})") from error

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
+from importlib.metadata import version
 from pathlib import Path
 
 import matplotlib
 
-from cala import __version__
 from cala.errors import InputError
 from cala.files import write_text
 from cala.reports.figures.picture import Picture, save_picture
@@ -43,7 +44,9 @@ def assemble(runs: list[Run], out: Path, images: Path | None) -> tuple[list[str]
     files: list[str] = []
     svgs: dict[str, str] = {}
     parts = []
-    with matplotlib.rc_context(STYLE):
+    with matplotlib.rc_context(STYLE), warnings.catch_warnings():  # type: ignore[arg-type]
+        # Names in scripts that the font lacks show as boxes in PNG and as they are in SVG.
+        warnings.filterwarnings("ignore", "Glyph .* missing")
         for i, study in enumerate(studies):
             prefix = f"{i + 1}-" if len(studies) > 1 else ""
             part = _part(study, prefix, relations, photos, notes)
@@ -54,7 +57,7 @@ def assemble(runs: list[Run], out: Path, images: Path | None) -> tuple[list[str]
             files += _write_table(table, part.prefix, out / "tables")
     names = ", ".join(dict.fromkeys(study.dataset for study in studies))
     page = out / "report.html"
-    made = f"cala {__version__}."
+    made = f"cala {version('cala')}."
     write_text(page, render(f"cala report: {names}", parts, svgs, notes, made))
     return notes, ["report.html", *files]
 

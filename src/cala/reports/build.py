@@ -7,6 +7,7 @@ import json
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from cala.errors import InputError
 from cala.files import reason, shown, stamp, write_text
@@ -67,7 +68,7 @@ def _digest(runs: list[Path], images: Path | None) -> str:
     return found.hexdigest()
 
 
-def _read_manifest(out: Path) -> dict[str, list[str]]:
+def _read_manifest(out: Path) -> dict[str, Any]:
     try:
         found = json.loads((out / "report.json").read_text("utf-8"))
     except (OSError, ValueError):

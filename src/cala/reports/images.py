@@ -51,7 +51,7 @@ def find_photos(folder: Path) -> Photos:
 
 def examples(photos: Photos, worst: list[Swallowed], names: list[str]) -> list[Example]:
     """Of the worst cases whose two classes both have images."""
-    made = []
+    made: list[Example] = []
     for case in worst:
         if len(made) == SHOWN:
             break

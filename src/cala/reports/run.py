@@ -133,7 +133,7 @@ def _whole(run: Run, records: list[Record]) -> tuple[int, list[Record]]:
         if whole:
             if sessions < planned:
                 run.notes.append(
-                    f"No cell has all sessions up to {planned}: the report ends at session {sessions}."
+                    f"No cell has all sessions to {planned}: the report ends at session {sessions}."
                 )
             return sessions, whole
     return planned, []

@@ -38,7 +38,7 @@ def make_sections(
         ("Accuracy in each session", lambda s: _accuracy(s, study)),
         ("Confusion between base and novel", lambda s: _rates(s, study)),
         ("Base/novel trade-off", lambda s: s.show(tradeoff(study))),
-        ("γ", lambda s: _gamma(s, study)),
+        ("γ ablation", lambda s: _gamma(s, study)),
         ("Plug and play", lambda s: _plug(s, study)),
         ("Probability per class", lambda s: _with_artifact(s, study, softmax)),
         ("Confusion matrices", lambda s: _confusion(s, study)),

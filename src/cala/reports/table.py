@@ -57,6 +57,16 @@ class Table:
     rows: list[Row] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
+    @property
+    def word_columns(self) -> set[int]:
+        """Columns of words, which are set to the left."""
+        found = set()
+        for i in range(len(self.columns)):
+            cells = [row.cells[i] for row in self.rows]
+            if any(c.text for c in cells) and not any(c.value is not None for c in cells):
+                found.add(i)
+        return found
+
 
 def number(found: Estimate, digits: int = 1) -> Cell:
     """A mean with the half width of its interval."""

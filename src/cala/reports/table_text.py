@@ -56,7 +56,8 @@ def as_csv(table: Table) -> str:
 def latex(table: Table) -> str:
     """A booktabs table."""
     head = " & ".join(column.translate(LATEX) for column in table.columns) + r" \\"
-    rows, before = [], False
+    rows: list[str] = []
+    before = False
     for row in table.rows:
         if row.quoted != before and rows:
             rows.append(r"\midrule")

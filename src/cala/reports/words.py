@@ -6,8 +6,8 @@ from cala.reports.study import Study
 from cala.results import Results
 
 
-def over_draws(study: Study) -> str:
-    """What a ± in this study means."""
+def over_draws(study: Study, band: bool = False) -> str:
+    """What a ± (or a band) in this study means."""
     counts = draw_counts(study.results, study.draws)
     most = max(counts.values(), default=0)
     fewer = [f"{m}: {n}" for m, n in counts.items() if n != most]
@@ -15,10 +15,11 @@ def over_draws(study: Study) -> str:
     if most < 2:
         name = study.draws[0] if study.draws else "one"
         return f"One draw of the shots ({name}), so there is no interval (n = 1)."
+    except_for = f" ({', '.join(fewer)})" if fewer else ""
+    mark = "the band is" if band else "± is half"
     return (
-        f"Mean of n = {most} {which} of the shots{f' ({chr(44).join(fewer)})' if fewer else ''}; "
-        "± is half the 95 % t-interval over draws: it covers the sampling of shots, not of "
-        "encoders or test images."
+        f"Mean of n = {most} {which} of the shots{except_for}; {mark} the 95 % t-interval over "
+        "draws: it covers the sampling of shots, not of encoders or test images."
     )
 
 

@@ -31,8 +31,9 @@ def classes(study: Study, gains: ClassGains) -> Picture:
     for start, stop, name, colour in ((0, b, "base", BASE), (b, count, "novel", NOVEL)):
         part = gains.gain[start:stop]
         if len(part):
+            mean = f"{name}: {part.mean():+.1f}".replace("-", "−")
             left.text(
-                (start + stop - 1) / 2, 0.99, f"{name}: {part.mean():+.1f}".replace("-", "−"), color=colour,
+                (start + stop - 1) / 2, 0.99, mean, color=colour,
                 ha="center", va="top", fontsize=8, transform=left.get_xaxis_transform(),
             )  # fmt: skip
     left.margins(y=0.12)

@@ -37,9 +37,10 @@ def curves(study: Study) -> Picture:
         ends = [(estimate(values[-1]).mean, clipped(methods[0], 28), *tint(0))]
     figure.draw_without_rendering()
     end_labels(target, ends)
+    paired_to = f", and paired differences to {study.reference}"
     caption = (
-        f"Accuracy over all classes seen so far{', and paired differences to ' + study.reference if both else ''}. "
-        f"{over_draws(study).replace('±', 'the band')}"
+        f"Accuracy over all classes seen so far{paired_to if both else ''}. "
+        f"{over_draws(study, band=True)}"
     )
     alt = f"Accuracy of {len(methods)} methods over sessions 0 to {last} on {study.dataset}."
     return Picture("curves", "Accuracy over sessions", caption, alt, figure)

@@ -39,7 +39,7 @@ def gamma_curve(sweep: GammaSweep) -> Picture:
     axes.margins(y=0.12)
     figure.draw_without_rendering()
     end_labels(axes, ends)
-    caption = f"{sweep.method}, trained once. {sweep.source} The best value of the last session is numbered."
-    best = max(sweep.points, key=lambda p: p.last.mean)
-    alt = f"Accuracy against γ; the last session is best at γ = {best.gamma:g}."
+    caption = f"{sweep.method}, trained once. {sweep.source} Numbered: the best last session."
+    top = max(sweep.points, key=lambda p: p.last.mean)
+    alt = f"Accuracy against γ; the last session is best at γ = {top.gamma:g}."
     return Picture("gamma", "γ at inference", caption, alt, figure)

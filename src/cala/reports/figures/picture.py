@@ -58,8 +58,11 @@ def inline(svg: str, name: str, alt: str) -> str:
     for colour, variable in VARIABLES.items():
         body = body.replace(f": {colour}", f": var({variable})")
     opening, rest = body.split(">", 1)
+    width = re.search(r'\swidth="([\d.]+)pt"', opening)
+    inches = float(width[1]) / 72 if width else 7.0
     opening = re.sub(r'\s(width|height)="[^"]*"', "", opening)
-    return f'{opening} role="img" aria-label="{_attribute(alt)}">{rest}'
+    words = f'style="--inches: {inches:.1f}" role="img" aria-label="{_attribute(alt)}"'
+    return f"{opening} {words}>{rest}"
 
 
 def _tidy(svg: str) -> str:

@@ -32,7 +32,7 @@ def rates(study: Study) -> Picture:
     end_labels(axes[-1], ends)
     caption = (
         "Left: novel test images that go to base classes (FPR). Right: base test images that go to "
-        f"novel classes. {over_draws(study).replace('±', 'The band')}"
+        f"novel classes. {over_draws(study, band=True)}"
     )
     alt = f"False-positive rate and its mirror of {len(study.methods)} methods over sessions."
     return Picture("rates", "Confusion between base and novel", caption, alt, figure)

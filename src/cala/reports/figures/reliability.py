@@ -31,8 +31,9 @@ def reliability_figure(study: Study, method: str) -> Picture | None:
                 continue
             full = found.count >= FEWEST
             panel.plot(found.confidence[full], found.accuracy[full], color=colour, lw=1.0)
+            area = 6 + 220 * found.count[full] / found.count.sum()
             panel.scatter(
-                found.confidence[full], found.accuracy[full], s=6 + 220 * found.count[full] / found.count.sum(),
+                found.confidence[full], found.accuracy[full], s=area,
                 color=colour, marker=marker, alpha=0.8, lw=0,
                 label=f"{side}: ECE {found.ece:.1f}",
             )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -43,7 +44,8 @@ def relation(artifact: Artifact) -> Relation | None:
         beta = artifact["beta"][artifact.n_base :]
         near = artifact["similarity"].mean(1)
         parts = (near, beta, np.zeros(len(beta)), np.zeros(len(beta)))
-    found = Relation(*(p.astype(float) for p in parts), nearest, draws)
+    near, beta, near_sd, beta_sd = (p.astype(float) for p in parts)
+    found = Relation(near, beta, near_sd, beta_sd, nearest, draws)
     flat = len(found.beta) < 2 or np.ptp(found.beta) < 1e-6
     return None if flat else found
 
@@ -84,7 +86,14 @@ def similarity(
     panels = list(axes)
     if several:
         _data_sets(panels.pop(0), others)
-    bars = {"color": NOVEL, "marker": "^", "ls": "", "ms": 5, "elinewidth": 0.7, "ecolor": MUTED}
+    bars: dict[str, Any] = {
+        "color": NOVEL,
+        "marker": "^",
+        "ls": "",
+        "ms": 5,
+        "elinewidth": 0.7,
+        "ecolor": MUTED,
+    }
     panels[0].errorbar(found.similarity, found.beta, found.beta_sd, found.similarity_sd, **bars)
     panels[0].set_title(f"r = {found.correlation[0]:+.2f}".replace("-", "−"))
     panels[0].set_xlabel("mean similarity to base classes")

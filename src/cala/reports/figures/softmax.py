@@ -44,7 +44,7 @@ def softmax(study: Study, method: str) -> Picture | None:
     axes[0].set_ylabel("mean probability, %")
     caption = (
         f"Mean probability that each class is given, {method} before and after adjustment; "
-        f"{one_cell(study, method)}. Dashed: 1/{c}, the same for all; thick: means of base and novel."
+        f"{one_cell(study, method)}. Dashed: 1/{c}, the same for all; thick: means."
     )
     alt = "Mean softmax probability of base and novel classes before and after adjustment."
     return Picture("softmax", "Probability per class", caption, alt, figure)

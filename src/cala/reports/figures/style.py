@@ -51,6 +51,7 @@ STYLE: dict[str, Any] = {
     "lines.markersize": 4.0,
     "figure.facecolor": PAPER,
     "savefig.facecolor": PAPER,
+    "text.parse_math": False,  # a $ in a class name is a dollar
     "svg.fonttype": "none",
     "svg.hashsalt": "cala",
     "image.interpolation": "none",
@@ -122,9 +123,8 @@ def end_labels(axes: Axes, ends: Sequence[End], gap: float = 11.5) -> None:
     ends : (height in data, name, colour, marker); gap : smallest distance in points
     """
     ends = [end for end in ends if end[0] == end[0]]
-    figure = axes.figure
     low, high = axes.get_ylim()
-    points = axes.get_position().height * figure.get_size_inches()[1] * 72
+    points = axes.get_window_extent().height * 72 / axes.figure.dpi
     unit = (high - low) / points
     order = sorted(range(len(ends)), key=lambda i: ends[i][0])
     heights = spread([ends[i][0] for i in order], gap * unit, low, high)

@@ -39,8 +39,8 @@ def swallowed_figure(study: Study, method: str) -> Picture | None:
     axes.grid(True, axis="x")
     axes.grid(False, axis="y")
     caption = (
-        f"{method}: the {len(found)} novel classes that lose most images to base classes (behind the "
-        f"arrow: the one that takes most); {one_cell(study, method)}."
+        f"{method}: the {len(found)} novel classes that lose most images to base (behind the "
+        f"arrow: the class that takes most); {one_cell(study, method)}."
     )
     alt = f"Novel classes lost to base classes; worst: {labels[0]}."
     return Picture("swallowed", "Swallowed novel classes", caption, alt, figure)

@@ -43,7 +43,7 @@ def tradeoff(study: Study) -> Picture | None:
     draw = study.artifacts[found[0][2]].draw
     caption = (
         f"Every point of a curve is what one constant shift of all novel classes would give; the "
-        f"marker is where the method stands. {draw} draw (n = 1), last session, {study.split} "
+        f"marker is where the method stands. One draw ({draw}, n = 1), last session, {study.split} "
         "images; intervals of AUSUC over draws are in the main table."
     )
     best = max(found)

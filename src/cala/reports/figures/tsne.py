@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from cala.reports.figures.style import COLOURS, INK, PAPER, make_figure
 from cala.reports.naming import clipped
 from cala.reports.study import Study
 
-NOVEL_SHOWN, BASE_EACH, GRID = 2, 2, 140
+NOVEL_SHOWN, BASE_EACH, GRID, FAINT = 2, 2, 140, 0.3
 NEEDED = ("sample", "sample_labels", "sample_logits", "shift", "prototypes")
 
 
@@ -62,7 +63,7 @@ def plane(artifact: Artifact) -> Plane | None:
     vectors = np.concatenate([artifact["sample"][rows], artifact["prototypes"][columns]])
     perplexity = min(20.0, (len(vectors) - 1) / 4)
     flat = TSNE(
-        2, perplexity=perplexity, metric="cosine", init="random", random_state=0, max_iter=500
+        2, perplexity=perplexity, metric="cosine", init="pca", random_state=0, max_iter=500
     ).fit_transform(vectors.astype(np.float64))
     return Plane(
         columns,
@@ -83,7 +84,7 @@ def tsne(study: Study, method: str) -> Picture | None:
     names = artifact.names()
     n_base = sum(c < artifact.n_base for c in found.columns)
     figure, axes = make_figure(2, 4.1, sharex=True, sharey=True)
-    x, y, near = _grid(found)
+    x, y, near, close = _grid(found)
     kept = {}
     for panel, title, shift in (
         (axes[0], "without adapter", 0 * found.shift),
@@ -93,11 +94,12 @@ def tsne(study: Study, method: str) -> Picture | None:
         around = (near @ adjusted).reshape(len(y), len(x), -1)
         region = around.argmax(-1)
         panel.imshow(
-            _tint(region), extent=(x[0], x[-1], y[0], y[-1]), origin="lower", aspect="auto"
+            _tint(region, close), extent=(x[0], x[-1], y[0], y[-1]), origin="lower", aspect="auto"
         )
         if 0 < n_base < around.shape[-1]:
             lead = around[..., n_base:].max(-1) - around[..., :n_base].max(-1)
             if lead.min() < 0 < lead.max():
+                lead[close < FAINT] = np.nan
                 panel.contour(x, y, lead, levels=[0.0], colors=INK, linewidths=1.0)
         novel = found.own >= n_base
         kept[title] = int((adjusted.argmax(1) == found.own)[novel].sum())
@@ -117,19 +119,23 @@ def tsne(study: Study, method: str) -> Picture | None:
     wide = max(map(len, labels)) > 24 or len(labels) < 5
     figure.legend(handles, labels, loc="outside lower center", ncols=2 if wide else 3)
     caption = (
-        f"t-SNE (cosine) of n = {len(found.points)} {study.split} images of the {len(found.columns) - n_base} "
-        "novel classes that lose most to base and of the base classes that take them; stars are "
-        f"prototypes; {artifact.draw} draw. Regions are a sketch: no map leads from this plane back "
-        "to embeddings, so each place shows the winner, among these classes, of the logits of the "
-        "images around it, computed in the full space and averaged with a Gaussian kernel. The "
-        "black line bounds the novel classes. Counts are of real predictions among these classes."
+        f"t-SNE (cosine) of n = {len(found.points)} {study.split} images of the "
+        f"{len(found.columns) - n_base} novel classes that lose most to base and of the base "
+        f"classes that take them; stars are prototypes; {artifact.draw} draw. Regions are a "
+        "sketch: no map leads from this plane back to embeddings, so each place shows the winner, "
+        "among these classes, of the logits of the images around it, computed in the full space "
+        "and averaged with a Gaussian kernel, fainter where no image is near. The black line "
+        "bounds the novel classes. Counts are of real predictions among these classes."
     )
     alt = "t-SNE of six classes; with the adapter the regions of novel classes are larger."
     return Picture("tsne", "Decision regions", caption, alt, figure)
 
 
-def _grid(found: Plane) -> tuple[Array, Array, Array]:
-    """Axes of the grid and each place's weights over the images: (g,), (g,), (g², m)."""
+def _grid(found: Plane) -> tuple[Array, Array, Array, Array]:
+    """Axes (g,), (g,), each place's weights over the images (g², m), and how near they are (g, g).
+
+    Nearness falls from 1 to 0 over some eight times the usual distance between images.
+    """
     low, high = found.points.min(0), found.points.max(0)
     edge = 0.06 * (high - low) + 1e-9
     x, y = (np.linspace(low[i] - edge[i], high[i] + edge[i], GRID) for i in (0, 1))
@@ -139,7 +145,8 @@ def _grid(found: Plane) -> tuple[Array, Array, Array]:
     np.fill_diagonal(apart, np.inf)
     width = max(float(np.median(apart.min(1))), 1e-12)
     weight = np.exp(-(square - square.min(1, keepdims=True)) / (2 * width))
-    return x, y, weight / weight.sum(1, keepdims=True)
+    close = np.exp(-square.min(1) / (2 * 16 * width)).reshape(GRID, GRID)
+    return x, y, weight / weight.sum(1, keepdims=True), close
 
 
 def _points(panel: object, found: Plane, n_base: int) -> None:
@@ -148,7 +155,7 @@ def _points(panel: object, found: Plane, n_base: int) -> None:
     assert isinstance(panel, Axes)
     for k in range(len(found.columns)):
         rows = found.own == k
-        style = {"color": _colour(k), "mec": PAPER, "mew": 0.4, "ls": ""}
+        style: dict[str, Any] = {"color": _colour(k), "mec": PAPER, "mew": 0.4, "ls": ""}
         panel.plot(*found.points[rows].T, _marker(k, n_base), ms=5, **style)
         panel.plot(*found.stars[k], "*", ms=13, color=_colour(k), mec=INK, mew=0.8)
 
@@ -161,9 +168,11 @@ def _marker(k: int, n_base: int) -> str:
     return "o" if k < n_base else "^"
 
 
-def _tint(region: Array) -> Array:
+def _tint(region: Array, close: Array) -> Array:
+    """RGBA of the regions, fainter the farther the next image is."""
     from matplotlib.colors import to_rgba_array
 
     palette = to_rgba_array([_colour(k) for k in range(int(region.max()) + 1)])
-    palette[:, 3] = 0.22
-    return palette[region]
+    image = palette[region]
+    image[..., 3] = 0.26 * close
+    return image

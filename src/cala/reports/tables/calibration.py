@@ -68,8 +68,8 @@ def calibration_table(study: Study) -> Table | None:
     if not rows:
         return None
     caption = (
-        f"Expected calibration error in points ({BINS} bins of equal width; lower is better) of the "
-        "probability of the predicted class, one draw after the last session."
+        f"Expected calibration error in points ({BINS} bins of equal width; lower is better) of "
+        "the probability of the predicted class, one draw after the last session."
     )
     columns = ["method", "without adapter", "ECE", "base images", "novel images"]
     return Table("calibration", "Calibration", caption, columns, rows)

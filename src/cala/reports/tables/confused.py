@@ -18,7 +18,7 @@ SWALLOWERS = 3
 
 @dataclass(frozen=True)
 class Swallowed:
-    """One novel class, its share of images lost to base classes, and the base classes that take most.
+    """One novel class, its share of images lost to base, and the base classes that take most.
 
     share_before : None where the artifact does not know
     by : (base column, share of the novel class's images)

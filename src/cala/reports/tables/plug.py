@@ -50,7 +50,9 @@ def _gain_cells(study: Study, host: str, method: str) -> list[Cell]:
     gains = [difference(paired(a, b)) for a, b in zip(ours, theirs, strict=False)]
     gains += [Cell()] * (study.sessions + 1 - len(gains))
     ends = [difference(results.difference(method, host, c, draws)) for c in ("hm", "avg_novel")]
-    return [text(f"+ {study.adapter(method)}  ({method})"), Cell(), *gains[1:], *ends]
+    adapter = str(study.adapter(method))
+    name = f"+ {adapter}" if method == adapter else f"+ {adapter} ({method})"
+    return [text(name), Cell(), *gains[1:], *ends]
 
 
 def _quoted(sessions: int) -> list[Row]:

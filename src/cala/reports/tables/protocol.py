@@ -21,6 +21,7 @@ def protocol_table(run: Run, name: str) -> Table:
     machine = _dict(config.get("machine"))
     versions = _dict(config.get("versions"))
     draws, seeds = _list(config.get("draws")), _list(config.get("seeds"))
+    digest = str(embeddings.get("fingerprint"))[:16]
     random = [d for d in draws if d != "canonical"]
     facts = {
         "data set": config.get("dataset"),
@@ -37,7 +38,7 @@ def protocol_table(run: Run, name: str) -> Table:
         "scale": config.get("scale") or "the encoder's, or fitted",
         "γ": config.get("gamma") or "as trained",
         "changes to adapters": config.get("adapter") or "none",
-        "embeddings": f"{embeddings.get('source')}, SHA-256 {str(embeddings.get('fingerprint'))[:16]}…",
+        "embeddings": f"{embeddings.get('source')}, SHA-256 {digest}…",
         "versions": ", ".join(f"{k} {v}" for k, v in versions.items()),
         "hardware": f"{machine.get('platform')}, {machine.get('cpus')} CPUs",
         "intervals": "95 % t-intervals over draws; differences are paired on the same draws",

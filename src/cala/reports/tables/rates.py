@@ -23,7 +23,7 @@ def rate_table(study: Study, column: str) -> Table:
         rows.append(Row([text(method), *(number(estimate(v)) for v in found)]))
     for i in range(1, sessions + 1):
         rows = mark_best(rows, i, lowest=True)
-    notes = []
+    notes: list[str] = []
     if column == "fpr" and is_quoted_set("fpr", study.dataset):
         more, notes = quoted_rows(sessions)
         rows += more

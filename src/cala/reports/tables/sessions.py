@@ -15,7 +15,7 @@ def sessions_table(study: Study) -> Table:
     rows = [Row(_cells(study, method)) for method in study.methods]
     for column in range(1, sessions + 3):
         rows = mark_best(rows, column)
-    notes = []
+    notes: list[str] = []
     if is_quoted_set("sessions", study.dataset):
         more, notes = quoted_rows(sessions)
         rows += more
