@@ -85,9 +85,7 @@ def _config(run: Run) -> dict[str, Any]:
         return {}
     schema = config.get("schema", SCHEMA)
     if not isinstance(schema, int) or schema > SCHEMA:
-        run.notes.append(
-            f"config.json has schema {schema!r}, newer than {SCHEMA}: read as far as known."
-        )
+        run.notes.append(f"config.json has the unknown schema {schema!r}: read as far as known.")
     return config
 
 
@@ -117,9 +115,7 @@ def _records(run: Run) -> list[Record]:
     if unread:
         run.notes.append(f"{unread} of the lines in records.jsonl cannot be read; passed over.")
     if unknown:
-        run.notes.append(
-            f"Fields of a newer version are passed over: {', '.join(sorted(unknown))}."
-        )
+        run.notes.append(f"Unknown fields are passed over: {', '.join(sorted(unknown))}.")
     return [r for r in good if r.cell not in bad]
 
 

@@ -45,8 +45,8 @@ def confusion(study: Study, method: str) -> Picture | None:
         axes[0].set_yticks(np.arange(artifact.n_classes) + 0.5, [n[:20] for n in artifact.names()])
     caption = (
         f"{method}; {one_cell(study, method)}. Classes in order of arrival, rows are true classes; "
-        f"the darker, the larger the share of the row (to the power {POWER}, so that rare mistakes "
-        f"show); the lines separate {artifact.n_base} base from "
+        f"the stronger the colour, the larger the share of the row (to the power {POWER}, so that "
+        f"rare mistakes show); the lines separate {artifact.n_base} base from "
         f"{artifact.n_classes - artifact.n_base} novel classes; lower left: novel taken for base."
     )
     alt = "Confusion matrices without and with the adapter; the lower left is novel taken for base."

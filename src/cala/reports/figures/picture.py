@@ -40,6 +40,8 @@ class Picture:
 def save_picture(picture: Picture, folder: Path) -> str:
     """Write SVG and PNG; returns the SVG for a page."""
     figure = picture.figure
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # laid out once, not again for each format
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     svg = _tidy(buffer.getvalue())

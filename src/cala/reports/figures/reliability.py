@@ -50,7 +50,6 @@ def reliability_figure(study: Study, method: str) -> Picture | None:
         panel.set_xlabel("confidence")
         panel.set_xlim(0, 1)
         panel.set_ylim(0, 1)
-        panel.set_aspect("equal")
         panel.set_xticks(np.linspace(0, 1, 6))
     axes[0].set_ylabel("accuracy")
     caption = (

@@ -144,18 +144,23 @@ def spread(values: Sequence[float], gap: float, low: float, high: float) -> list
     >>> spread([1.0, 1.0, 5.0], 1.0, 0.0, 10.0)
     [0.5, 1.5, 5.0]
     """
-    groups: list[tuple[float, int]] = []  # centre, members
+    if not values:
+        return []
+
+    def inside(centre: float, size: int) -> float:
+        room = (high - low - gap * (size - 1)) / 2
+        middle = (low + high) / 2
+        return middle if room < 0 else min(max(centre, middle - room), middle + room)
+
+    groups: list[tuple[float, int]] = []  # mean of the members, their number
     for value in values:
         centre, size = value, 1
-        while groups and centre - gap * size / 2 < groups[-1][0] + gap * groups[-1][1] / 2:
-            other, count = groups.pop()
+        while groups:
+            other, count = groups[-1]
+            if inside(centre, size) - inside(other, count) >= gap * (size + count) / 2:
+                break
+            groups.pop()
             centre = (centre * size + other * count) / (size + count)
             size += count
         groups.append((centre, size))
-    placed = [c + gap * (k - (n - 1) / 2) for c, n in groups for k in range(n)]
-    if not placed:
-        return []
-    shift = max(0.0, low - placed[0]) or min(0.0, high - placed[-1])
-    if shift < 0 and placed[0] + shift < low:
-        shift = (low + high) / 2 - (placed[0] + placed[-1]) / 2
-    return [p + shift for p in placed]
+    return [inside(c, n) + gap * (k - (n - 1) / 2) for c, n in groups for k in range(n)]

@@ -124,7 +124,7 @@ def tsne(study: Study, method: str) -> Picture | None:
         f"classes that take them; stars are prototypes; {artifact.draw} draw. Regions are a "
         "sketch: no map leads from this plane back to embeddings, so each place shows the winner, "
         "among these classes, of the logits of the images around it, computed in the full space "
-        "and averaged with a Gaussian kernel, fainter where no image is near. The black line "
+        "and averaged with a Gaussian kernel, fainter where no image is near. The drawn line "
         "bounds the novel classes. Counts are of real predictions among these classes."
     )
     alt = "t-SNE of six classes; with the adapter the regions of novel classes are larger."
