@@ -81,6 +81,22 @@ def test_bad_calls_are_one_line(arguments, message, tmp_path):
     assert done.stderr.count("\n") == 1
 
 
+def test_only_open_opens(tmp_path, monkeypatch):
+    import typer
+    from typer.testing import CliRunner
+
+    from cala.cli import app
+
+    opened = []
+    monkeypatch.setattr(typer, "launch", opened.append)
+    made = make_run(tmp_path / "run", methods=("nearest-mean",), draws=1)
+    assert CliRunner().invoke(app, ["report", str(made)]).exit_code == 0
+    assert opened == []
+    again = CliRunner().invoke(app, ["report", str(made), "--open"])
+    assert opened == [(made / "report" / "report.html").as_uri()]
+    assert "(unchanged)" in again.stdout
+
+
 def test_help_imports_neither_matplotlib_nor_jinja():
     code = (
         "import sys; from cala.cli import app\n"

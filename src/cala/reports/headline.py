@@ -14,7 +14,8 @@ def headline(study: Study) -> str:
     novel = study.n_classes - study.n_base
     half = f" ± {found.half:.1f}" if found.half == found.half else ""
     start = (
-        f"On {study.dataset}, after {novel} novel classes joined {study.n_base} known ones, "
+        f"On {study.dataset}, after {novel} novel class{'es' * (novel > 1)} joined "
+        f"{study.n_base} known one{'s' * (study.n_base > 1)}, "
         f"{best} recognises {found.mean:.1f}{half} % of the {study.split} images of all "
         f"{study.n_classes} classes"
     )

@@ -159,6 +159,7 @@ def _sound(record: Record) -> bool:
         and isinstance(record.seed, int)
         and isinstance(record.session, int)
         and record.session >= 0
+        and isinstance(record.n_classes, int)
     )
 
 

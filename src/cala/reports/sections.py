@@ -135,7 +135,10 @@ def _similarity(section: Section, study: Study, relations: list[tuple[str, Relat
     if found is not None:
         section.show(similarity(study, study.focus, found, relations))
     elif artifact is not None and study.adapter(study.focus):
-        section.words.append(f"{study.focus} gives every class the same β: there is no relation.")
+        section.words.append(
+            f"{study.focus} gives every novel class the same β, or there is only one: no relation "
+            "can be shown."
+        )
 
 
 def _calibration(section: Section, study: Study) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,6 +13,9 @@ from cala.reports.artifact import Artifact
 from cala.reports.naming import adapter_of, host_of
 from cala.reports.run import Run
 from cala.results import Results
+from cala.statistics import Estimate, estimate, paired
+
+NOTHING = Estimate(math.nan, math.nan, 0)
 
 #: Methods whose before and after are shown first, if they are there.
 FAVOURITES = ("cala", "nearest-mean+cala", "cala-plus", "nearest-mean+cala-plus", "la")
@@ -96,6 +100,20 @@ class Study:
         metrics = {a.meta.get("metric") for a in (artifact, other) if a and a.meta.get("metric")}
         return str(found) if len(metrics) <= 1 else None
 
+    def per_session(self, method: str, column: str) -> list[Estimate]:
+        """Sessions 0 to T over the study's draws; nothing where the method has none of them."""
+        found = self.results.session_values(method, column, self.draws)
+        return [estimate(v) for v in found] or [NOTHING] * (self.sessions + 1)
+
+    def gains(self, method: str, reference: str) -> list[Estimate]:
+        """Accuracy above a reference in sessions 0 to T, paired on the draws that both have."""
+        draws = self.results.shared_draws([method, reference], self.draws)
+        ours, theirs = (
+            self.results.session_values(m, "accuracy", draws) for m in (method, reference)
+        )
+        found = [paired(a, b) for a, b in zip(ours, theirs, strict=True)]
+        return found or [NOTHING] * (self.sessions + 1)
+
     def adapter(self, method: str) -> str | None:
         artifact = self.artifacts.get(method)
         named = artifact.meta.get("adapter") if artifact else None
@@ -112,8 +130,8 @@ def make_studies(runs: Sequence[Run]) -> list[Study]:
 
 
 def _study(runs: list[Run]) -> Study:
-    plain = [r for r in runs if r.config.get("gamma") is None]
-    varied = [r for r in runs if r.config.get("gamma") is not None]
+    plain = [r for r in runs if _gamma(r) is None]
+    varied = [r for r in runs if _gamma(r) is not None]
     names = [m for run in plain for m in dict.fromkeys(r.method for r in run.records)]
     records: list[Record] = []
     artifacts: dict[str, Artifact] = {}
@@ -127,7 +145,7 @@ def _study(runs: list[Run]) -> Study:
     gammas: dict[tuple[str, float], str] = {}
     gamma_records: list[Record] = []
     for run in varied:
-        gamma = float(run.config["gamma"])
+        gamma = _gamma(run) or 0.0
         for method in dict.fromkeys(r.method for r in run.records):
             name = f"{method}, γ={gamma:g}"
             gammas[method, gamma] = name
@@ -140,6 +158,14 @@ def _study(runs: list[Run]) -> Study:
         Results([r for r in gamma_records if r.session <= sessions]),
         gammas,
     )
+
+
+def _gamma(run: Run) -> float | None:
+    """γ at inference where the run sets it."""
+    gamma = run.config.get("gamma")
+    if not isinstance(gamma, int | float) or isinstance(gamma, bool):
+        return None
+    return float(gamma) if math.isfinite(gamma) else None
 
 
 def _key(run: Run) -> str:

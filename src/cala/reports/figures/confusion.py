@@ -54,7 +54,11 @@ def confusion(study: Study, method: str) -> Picture | None:
 
 
 def _frame(panel: Axes, n_base: int, n_classes: int) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     panel.grid(False)
+    for axis in (panel.xaxis, panel.yaxis):
+        axis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
     for spine in panel.spines.values():
         spine.set_visible(True)
     if n_base < n_classes:

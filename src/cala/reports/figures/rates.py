@@ -7,7 +7,6 @@ from cala.reports.figures.style import band, end_labels, look, make_figure, sess
 from cala.reports.naming import clipped
 from cala.reports.study import Study
 from cala.reports.words import over_draws
-from cala.statistics import estimate
 
 PANELS = {"fpr": "novel taken for base, %", "fpr_mirror": "base taken for novel, %"}
 
@@ -19,9 +18,7 @@ def rates(study: Study) -> Picture:
     ends = []
     for panel, (column, title) in zip(axes, PANELS.items(), strict=True):
         for i, method in enumerate(study.methods):
-            found = [
-                estimate(v) for v in study.results.session_values(method, column, study.draws)[1:]
-            ]
+            found = study.per_session(method, column)[1:]
             band(panel, range(1, len(found) + 1), found, look(i), len(study.methods))
             if column == "fpr_mirror" and found:
                 ends.append((found[-1].mean, clipped(method, 28), *tint(i)))

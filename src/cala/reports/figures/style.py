@@ -96,7 +96,7 @@ def class_axis(axes: Axes, count: int) -> None:
     """Classes in order of arrival, whole numbers only."""
     from matplotlib.ticker import MaxNLocator
 
-    axes.set_xlim(-1, count)
+    axes.set_xlim(-0.7, count - 0.3)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
     axes.set_xlabel("class, in order of arrival")
 

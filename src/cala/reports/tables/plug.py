@@ -6,7 +6,6 @@ from cala.reports.quoted import is_quoted_set, quoted
 from cala.reports.study import Study
 from cala.reports.table import Cell, Row, Table, difference, number, plain, text
 from cala.reports.words import over_draws
-from cala.statistics import estimate, paired
 
 
 def plug_pairs(study: Study) -> list[tuple[str, str]]:
@@ -36,23 +35,17 @@ def plug_table(study: Study) -> Table:
 
 
 def _host_cells(study: Study, host: str) -> list[Cell]:
-    results, draws = study.results, study.draws
-    values = results.session_values(host, "accuracy", draws)
-    ends = [number(results.estimate(host, c, draws), 2) for c in ("hm", "avg_novel")]
-    return [text(host), *(number(estimate(v), 2) for v in values), *ends]
+    found = study.per_session(host, "accuracy")
+    ends = [study.results.estimate(host, c, study.draws) for c in ("hm", "avg_novel")]
+    return [text(host), *(number(e, 2) for e in [*found, *ends])]
 
 
 def _gain_cells(study: Study, host: str, method: str) -> list[Cell]:
-    results = study.results
-    draws = results.shared_draws([host, method], study.draws)
-    ours = results.session_values(method, "accuracy", draws)
-    theirs = results.session_values(host, "accuracy", draws)
-    gains = [difference(paired(a, b)) for a, b in zip(ours, theirs, strict=False)]
-    gains += [Cell()] * (study.sessions + 1 - len(gains))
-    ends = [difference(results.difference(method, host, c, draws)) for c in ("hm", "avg_novel")]
+    gains = study.gains(method, host)
+    ends = [study.results.difference(method, host, c, study.draws) for c in ("hm", "avg_novel")]
     adapter = str(study.adapter(method))
     name = f"+ {adapter}" if method == adapter else f"+ {adapter} ({method})"
-    return [text(name), Cell(), *gains[1:], *ends]
+    return [text(name), Cell(), *map(difference, [*gains[1:], *ends])]
 
 
 def _quoted(sessions: int) -> list[Row]:
@@ -61,7 +54,7 @@ def _quoted(sessions: int) -> list[Row]:
         for name, values, ends, signed in (
             (row["method"], row["sessions"], (row["hm"], row["avg_novel"]), False),
             (
-                f"+ CALA  ({row['method']})",
+                f"+ CALA ({row['method']})",
                 row["gain"],
                 (row["gain_hm"], row["gain_avg_novel"]),
                 True,

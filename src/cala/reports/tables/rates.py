@@ -6,7 +6,6 @@ from cala.reports.quoted import impossible_rates, is_quoted_set, quoted
 from cala.reports.study import Study
 from cala.reports.table import Cell, Row, Table, mark_best, number, plain, text
 from cala.reports.words import over_draws
-from cala.statistics import estimate
 
 TITLES = {
     "fpr": "Novel images taken for base classes (FPR)",
@@ -17,10 +16,10 @@ TITLES = {
 def rate_table(study: Study, column: str) -> Table:
     """Sessions 1 to T; session 0 has no novel classes."""
     sessions = study.sessions
-    rows = []
-    for method in study.methods:
-        found = study.results.session_values(method, column, study.draws)[1:]
-        rows.append(Row([text(method), *(number(estimate(v)) for v in found)]))
+    rows = [
+        Row([text(method), *map(number, study.per_session(method, column)[1:])])
+        for method in study.methods
+    ]
     for i in range(1, sessions + 1):
         rows = mark_best(rows, i, lowest=True)
     notes: list[str] = []

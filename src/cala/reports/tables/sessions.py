@@ -6,7 +6,6 @@ from cala.reports.quoted import average_slip, is_quoted_set, quoted
 from cala.reports.study import Study
 from cala.reports.table import Cell, Row, Table, difference, mark_best, number, plain, text
 from cala.reports.words import over_draws
-from cala.statistics import estimate
 
 
 def sessions_table(study: Study) -> Table:
@@ -72,12 +71,11 @@ def _columns(sessions: int) -> list[str]:
 
 def _cells(study: Study, method: str) -> list[Cell]:
     results, draws = study.results, study.draws
-    per_session = [estimate(v) for v in results.session_values(method, "accuracy", draws)]
     own = method == study.focus
     gain = results.difference(study.focus, method, "last", draws)
     return [
         text(method),
-        *(number(found, 2) for found in per_session),
+        *(number(found, 2) for found in study.per_session(method, "accuracy")),
         number(results.estimate(method, "avg", draws), 2),
         Cell() if own else difference(gain),
     ]
