@@ -21,12 +21,12 @@ from rich.table import Table
 
 from arguments import data_file, target_file, whole_number
 from cala.benchmark.runner import fit_method
-from cala.benchmark.statistics import estimate, paired
 from cala.benchmark.terminal import console
 from cala.data.embeddings import Embeddings, load_embeddings
 from cala.data.protocol import ShotDraw, load_protocol, random_draw
 from cala.errors import CalaError
 from cala.metrics import session_metrics
+from cala.statistics import estimate, paired
 
 FILE = "cifar100_resnet20_features.npz"
 PROTOCOL = load_protocol("cifar100")

@@ -21,13 +21,13 @@ import torch
 from arguments import data_file, target_file, whole_number
 from cala.benchmark.config import RunConfig
 from cala.benchmark.draws import parse_draws
-from cala.benchmark.results import Results
 from cala.benchmark.runner import holdout_note, run_cells
 from cala.benchmark.terminal import console, differences_table, results_table
 from cala.data.embeddings import load_embeddings
 from cala.data.protocol import load_protocol
 from cala.errors import CalaError
 from cala.records import Record
+from cala.results import Results
 
 FILE = "cifar100_resnet20_features.npz"
 METHODS = ("nearest-mean", "la", "cala", "cala-plus")

@@ -18,12 +18,12 @@ from sklearn.datasets import load_digits
 from arguments import target_file, whole_number
 from cala.benchmark.config import RunConfig
 from cala.benchmark.draws import parse_draws
-from cala.benchmark.results import Results
 from cala.benchmark.runner import run_cells
 from cala.benchmark.terminal import console, differences_table, results_table
 from cala.core.mixing import draw_pairs, mix_images
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol
+from cala.results import Results
 
 PROTOCOL = Protocol(name="digits", base=6, way=2, shot=5, sessions=2)
 METHODS = ("nearest-mean", "la", "cala", "cala-plus")

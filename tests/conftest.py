@@ -1,4 +1,4 @@
-"""Shared fixtures. `CALA_REQUIRE=data` turns a skip for missing data into a failure."""
+"""Shared fixtures. `CALA_REQUIRE=data,browser` turns a skip for a missing part into a failure."""
 
 from __future__ import annotations
 

@@ -185,8 +185,8 @@ def test_delta_last_of_the_papers_rows(row):
 
 def test_delta_last_of_the_papers_gammas():
     """Table tabcifargamma: last accuracy and its difference to γ = 0, as the bench pairs them."""
-    from cala.benchmark.results import Results
     from cala.records import Record
+    from cala.results import Results
 
     printed = {"0": (55.42, 0.0), "1": (55.59, 0.17), "10": (56.64, 1.22), "100": (26.53, -28.89)}
     results = Results(

@@ -11,15 +11,15 @@ from scipy import stats
 
 from cala.benchmark.config import RunConfig
 from cala.benchmark.draws import make_draw, parse_draws
-from cala.benchmark.results import Results
 from cala.benchmark.runner import fit_method, run_cells, run_draw
-from cala.benchmark.statistics import estimate, paired
 from cala.benchmark.terminal import console, differences_table, results_table
 from cala.core.mixing import FakePool
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol, canonical_draw, load_protocol
 from cala.errors import BaseQueryWarning, InputError
 from cala.heads.nearest_mean import NearestMean
+from cala.results import Results
+from cala.statistics import estimate, paired
 from problems import blobs
 
 PROTOCOL = Protocol(name="small", base=8, way=2, shot=3, sessions=2)

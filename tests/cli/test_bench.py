@@ -49,7 +49,7 @@ def embeddings(tmp_path_factory) -> Path:
 def small_run(embeddings: Path, out: Path, *more: object) -> list[object]:
     return [
         "run", "small", "--embeddings", embeddings, *QUICK, "--draws", "random:3",
-        "--methods", "nearest-mean,la", "--out", out, *more,
+        "--methods", "nearest-mean,la", "--no-report", "--out", out, *more,
     ]  # fmt: skip
 
 
@@ -215,7 +215,7 @@ def test_ablate_gamma(embeddings, tmp_path):
     found = json.loads(done.stdout)["random"]
     plain = cala(
         "run", "small", "--methods", "nearest-mean", "--embeddings", embeddings,
-        "--draws", "random:2", "--out", tmp_path / "p", "--json",
+        "--draws", "random:2", "--no-report", "--out", tmp_path / "p", "--json",
     )  # fmt: skip
     reference = json.loads(plain.stdout)["random"]["nearest-mean"]["summary"]
     assert found["gamma=0"]["summary"]["last"] == reference["last"]

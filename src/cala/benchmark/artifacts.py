@@ -1,7 +1,9 @@
 """What figures need, kept for one cell per method, so that a report never has to load a model.
 
-Schema 1, one safetensors file per method: the canonical draw (or the first) and the first seed,
-after the last session. C classes in order of arrival, B of them base, n test images.
+One safetensors file per method: the canonical draw (or the first) and the first seed, after the
+last session. C classes in order of arrival, B of them base, n test images.
+
+Schema 1:
 
     confusion        (C, C) int32     rows are true classes, columns predictions
     softmax_before   (C,)             mean probability per class without the adapter
@@ -15,15 +17,28 @@ after the last session. C classes in order of arrival, B of them base, n test im
     base_right, novel_right (n,) bool the best base (novel) class is the true one
     prototypes       (C, d)           in the head's metric
     sample, sample_labels (m, d), (m,) some test images in the head's metric
+
+Schema 2 adds:
+
+    predicted_before, predicted_after   (n,) int32   the class that each test image is given
+    confidence_before, confidence_after (n,)         the probability of that class
+    sample_logits    (m, C) float16   of the sample, without the adapter
+    gamma            (G,)             values of γ at inference
+    gamma_accuracy   (G, T + 1)       accuracy in every session with each of them
+    beta_draws       (D, C - B)       β of the novel classes in each draw of the run
+    similarity_draws (D, C - B)       their mean similarity to the base classes
+    meta: class_names (in order of arrival, where known), host, adapter, metric, gamma, draws
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from cala.core.similarity import similarity
@@ -31,33 +46,47 @@ from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol, ShotDraw
 from cala.files import atomic
 from cala.heads import AdaptedHead, Head
+from cala.heads.factory import split_name
 
-SCHEMA = 1
+SCHEMA = 2
 SAMPLE_PER_CLASS = 20
+#: γ at inference that artifacts look at, in multiples of the γ trained with.
+GAMMAS = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
 def make_artifact(
-    head: Head, data: Embeddings, protocol: Protocol, draw: ShotDraw
+    head: Head,
+    data: Embeddings,
+    protocol: Protocol,
+    draw: ShotDraw,
+    draws: Sequence[ShotDraw] = (),
 ) -> dict[str, Tensor]:
-    """Tensors as listed above, for a head fitted to the base session (which is not changed)."""
-    head = head.fork()
+    """Tensors as listed above, for a head fitted to the base session (which is not changed).
+
+    draws : those in which β is looked at; only prototypes are made in them, nothing is scored
+    """
+    fitted, head = head, head.fork()
+    unit = head.embed(data.x_test)
+    gammas = _trained_gamma(head) * torch.tensor(GAMMAS)
+    sweep = [_gamma_accuracy(head, unit, data.y_test, gammas)]
     for rows in draw.rows:
         head.add(data.x_train[rows], data.y_train[rows])
+        sweep.append(_gamma_accuracy(head, unit, data.y_test, gammas))
     n_base, n_classes = protocol.base, len(head.classes)
     seen = data.y_test < n_classes
-    labels, unit = data.y_test[seen], head.embed(data.x_test[seen])
-    after = head.unit_logits(unit)
-    before, beta, shift = after, after.new_zeros(n_classes), after.new_zeros(n_classes)
-    if isinstance(head, AdaptedHead):
-        before, beta, shift = head.host.unit_logits(unit), head.beta, head.shift
+    labels, unit = data.y_test[seen], unit[seen]
+    before, beta, shift = _parts(head, unit)
+    after = before + shift
     base, novel = after[:, :n_base].max(1), after[:, n_base:].max(1)
     confusion = torch.bincount(labels * n_classes + after.argmax(1), minlength=n_classes**2)
+    sure_before, sure_after = before.softmax(1), after.softmax(1)
     picked = _sample(labels)
     prototypes = head.prototypes
+    beta_draws, similarity_draws = _over_draws(fitted, data, draws)
     return {
         "confusion": confusion.reshape(n_classes, n_classes).int(),
-        "softmax_before": before.softmax(1).mean(0),
-        "softmax_after": after.softmax(1).mean(0),
+        "softmax_before": sure_before.mean(0),
+        "softmax_after": sure_after.mean(0),
         "beta": beta,
         "shift": shift,
         "shots": head.table.counts.clone(),
@@ -70,6 +99,34 @@ def make_artifact(
         "prototypes": prototypes,
         "sample": unit[picked],
         "sample_labels": labels[picked],
+        "predicted_before": before.argmax(1).int(),
+        "predicted_after": after.argmax(1).int(),
+        "confidence_before": sure_before.amax(1),
+        "confidence_after": sure_after.amax(1),
+        "sample_logits": before[picked].half(),
+        "gamma": gammas,
+        "gamma_accuracy": torch.stack(sweep, 1),
+        "beta_draws": beta_draws,
+        "similarity_draws": similarity_draws,
+    }
+
+
+def describe_artifact(
+    method: str, head: Head, data: Embeddings, protocol: Protocol, draws: Sequence[ShotDraw]
+) -> dict[str, Any]:
+    """What a reader of the tensors should know of the method and its classes."""
+    host, adapter = split_name(method)
+    named = getattr(data, "class_names", None)
+    if named is None and protocol.expected is not None and not protocol.order:
+        named = protocol.expected.classes
+    bare = head.host if isinstance(head, AdaptedHead) else head
+    return {
+        "host": host,
+        "adapter": adapter,
+        "metric": getattr(bare, "metric_name", None),
+        "gamma": float(head.gamma) if isinstance(head, AdaptedHead) else None,
+        "draws": [draw.name for draw in draws],
+        "class_names": None if named is None else list(named)[: protocol.n_classes],
     }
 
 
@@ -78,7 +135,45 @@ def save_artifact(path: Path, tensors: dict[str, Tensor], meta: dict[str, object
     path.parent.mkdir(parents=True, exist_ok=True)
     header = {"schema": str(SCHEMA), "meta": json.dumps(meta, ensure_ascii=False)}
     with atomic(path) as temporary:
-        save_file({k: v.contiguous() for k, v in tensors.items()}, temporary, metadata=header)
+        # Bytes, not save_file: the file keeps the rights that any new file gets.
+        temporary.write_bytes(save({k: v.contiguous() for k, v in tensors.items()}, header))
+
+
+def _parts(head: Head, unit: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Logits without the adapter (n, C), β (C,), and what is added to the logits (C,)."""
+    if isinstance(head, AdaptedHead):
+        return head.host.unit_logits(unit), head.beta, head.shift
+    zero = unit.new_zeros(len(head.classes))
+    return head.unit_logits(unit), zero, zero.clone()
+
+
+def _trained_gamma(head: Head) -> float:
+    return float(head.recipe.gamma) if isinstance(head, AdaptedHead) else 1.0
+
+
+def _gamma_accuracy(head: Head, unit: Tensor, labels: Tensor, gammas: Tensor) -> Tensor:
+    """Accuracy over the classes seen so far with every γ: (G,)."""
+    seen = labels < len(head.classes)
+    logits, beta, _ = _parts(head, unit[seen])
+    differ = gammas if bool(beta.any()) else gammas[:1]
+    found = torch.stack([(logits + gamma * beta).argmax(1) for gamma in differ])
+    return (found == labels[seen]).double().mean(1).expand(len(gammas)).float()
+
+
+def _over_draws(fitted: Head, data: Embeddings, draws: Sequence[ShotDraw]) -> tuple[Tensor, Tensor]:
+    """β and mean similarity to base of the novel classes, per draw: two of (D, C - B)."""
+    betas, similarities = [], []
+    for draw in draws:
+        head = fitted.fork()
+        for rows in draw.rows:
+            head.add(data.x_train[rows], data.y_train[rows])
+        n_base, prototypes = head.n_base, head.prototypes
+        beta = head.beta if isinstance(head, AdaptedHead) else prototypes.new_zeros(len(prototypes))
+        betas.append(beta[n_base:])
+        similarities.append(similarity(prototypes[n_base:], prototypes[:n_base]).mean(1))
+    if not betas:
+        return torch.zeros(0, 0), torch.zeros(0, 0)
+    return torch.stack(betas), torch.stack(similarities)
 
 
 def _sample(labels: Tensor) -> Tensor:

@@ -6,11 +6,10 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from cala.benchmark.artifacts import make_artifact, save_artifact
+from cala.benchmark.artifacts import describe_artifact, make_artifact, save_artifact
 from cala.benchmark.config import RunConfig
 from cala.benchmark.draws import make_draw
 from cala.benchmark.folder import RunFolder
-from cala.benchmark.results import Results
 from cala.benchmark.runner import Fit, run_cells
 from cala.benchmark.tables import as_csv, latex, markdown
 from cala.data.embeddings import Embeddings
@@ -18,6 +17,7 @@ from cala.data.protocol import Protocol
 from cala.files import write_text
 from cala.heads import Head
 from cala.records import finished
+from cala.results import Results
 
 
 def execute(
@@ -76,12 +76,14 @@ def _save(
     path: Path, head: Head, config: RunConfig, method: str, data: Embeddings, protocol: Protocol
 ) -> None:
     name = "canonical" if "canonical" in config.draws else config.draws[0]
-    draw = make_draw(name, protocol, data.y_train, data.learnable())
+    draws = [make_draw(d, protocol, data.y_train, data.learnable()) for d in config.draws]
     meta = {
+        **describe_artifact(method, head, data, protocol, draws),
         "method": method,
         "draw": name,
         "seed": config.seeds[0],
         "split": config.split,
         "n_base": protocol.base,
     }
-    save_artifact(path, make_artifact(head, data, protocol, draw), meta)
+    shown = draws[config.draws.index(name)]
+    save_artifact(path, make_artifact(head, data, protocol, shown, draws), meta)

@@ -6,9 +6,9 @@ import csv
 import io
 from collections.abc import Sequence
 
-from cala.benchmark.results import COLUMNS, Results
-from cala.benchmark.statistics import Estimate
 from cala.benchmark.terminal import HEADINGS
+from cala.results import COLUMNS, Results
+from cala.statistics import Estimate
 
 LATEX = str.maketrans({"_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "₁": "$_1$"})
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from cala.benchmark.results import Results
-from cala.benchmark.statistics import Estimate
+from cala.results import Results
+from cala.statistics import Estimate
 
 HEADINGS = {
     "last": "last",

@@ -7,7 +7,7 @@ import sys
 import typer
 
 from cala import __version__
-from cala.cli import cache, data, encode, lists, run, train
+from cala.cli import cache, data, encode, lists, report, run, train
 from cala.errors import CalaError
 
 app = typer.Typer(
@@ -35,6 +35,7 @@ def _root(
 
 
 run.register(app)
+report.register(app)
 train.register(app)
 encode.register(app)
 lists.register(app)

@@ -35,8 +35,8 @@ def ablate(
     from dataclasses import replace
 
     from cala.benchmark.ablation import CHOICES, TrainedOnce, ablation_configs, choice_name
-    from cala.benchmark.results import Results
     from cala.benchmark.terminal import console
+    from cala.results import Results
 
     what = choice_name(what)
     problem = bench.load(dataset, options)

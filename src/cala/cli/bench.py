@@ -13,8 +13,8 @@ from cala.cli.options import BenchOptions
 if TYPE_CHECKING:
     from cala.benchmark.config import RunConfig
     from cala.benchmark.problem import Problem
-    from cala.benchmark.results import Results
     from cala.benchmark.runner import Fit
+    from cala.results import Results
 
 
 def load(dataset: str, options: BenchOptions) -> Problem:

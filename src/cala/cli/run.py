@@ -9,6 +9,7 @@ import typer
 
 from cala.cli import ablate, bench
 from cala.cli.options import AS_JSON, DATASET, BenchOptions, comma_separated, with_bench_options
+from cala.cli.report import after_run
 from cala.errors import InputError
 
 METHODS = "nearest-mean,la,cala,cala-plus"
@@ -24,6 +25,9 @@ def run(
     options: BenchOptions,
     dataset: str = DATASET,
     methods: str = typer.Option(METHODS, help="Comma-separated; `cala methods` lists them."),
+    make_report: bool = typer.Option(
+        True, "--report/--no-report", help="Make RUN/report/report.html."
+    ),
 ) -> None:
     """Run methods over the same draws of a protocol, with intervals and paired differences.
 
@@ -41,10 +45,11 @@ def run(
     results = bench.Runner(problem, options.quiet or options.as_json)(config, place)
     if options.as_json:
         typer.echo((place / "summary.json").read_text("utf-8"))
-        return
-    screen = console()
-    bench.print_results(screen, results, options.split)
-    typer.echo(f"\nrecords, summary and tables: {place}")
+    else:
+        bench.print_results(console(), results, options.split)
+        typer.echo(f"\nrecords, summary and tables: {place}")
+    if make_report:
+        typer.echo(after_run(place), err=options.as_json)
 
 
 def compare(
@@ -58,8 +63,8 @@ def compare(
     from dataclasses import replace
 
     from cala.benchmark.folder import read_run
-    from cala.benchmark.results import Results
     from cala.benchmark.terminal import console
+    from cala.results import Results
 
     records = []
     for name, path in _called(runs).items():

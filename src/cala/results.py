@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from cala.benchmark.statistics import Estimate, estimate, paired
 from cala.metrics import SessionMetrics, Summary, summarise
 from cala.records import Record
+from cala.statistics import Estimate, estimate, paired
 
 COLUMNS = tuple(field.name for field in fields(Summary))
 SESSION_COLUMNS = tuple(field.name for field in fields(SessionMetrics))

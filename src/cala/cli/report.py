@@ -1,0 +1,51 @@
+"""`cala report`: tables, figures and a page from the records of runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(report)
+
+
+def report(
+    runs: list[Path] = typer.Argument(..., help="Run folders; several data sets may be mixed."),
+    out: Path | None = typer.Option(
+        None, "--out", "-o", help="Folder to write (default: RUN/report, report/ for several runs)."
+    ),
+    open_page: bool = typer.Option(False, "--open", help="Open the page in a browser."),
+    images: Path | None = typer.Option(
+        None, help="Folder with a folder of images per class, for examples.", show_default=False
+    ),
+    as_json: bool = typer.Option(False, "--json", help="Print what was made, for machines."),
+) -> None:
+    """Make report.html, figures (SVG, PNG) and tables (Markdown, CSV, LaTeX) from finished runs.
+
+    Nothing is computed anew: it reads records and artifacts, on any machine, at any time.
+
+    Example: cala report runs/cifar100-0123456789 -o report --open
+    """
+    from cala.reports.build import make_report
+
+    place = out or (runs[0] / "report" if len(runs) == 1 else Path("report"))
+    made = make_report(runs, place, images)
+    if as_json:
+        found = {"page": str(made.page), "notes": made.notes, "files": made.files}
+        typer.echo(json.dumps({**found, "seconds": made.seconds}, indent=1, ensure_ascii=False))
+    else:
+        for note in made.notes:
+            typer.echo(f"missing: {note}")
+        typer.echo(f"report: {made.page}" + (" (unchanged)" if made.reused else ""))
+    if open_page:
+        typer.launch(made.page.resolve().as_uri())
+
+
+def after_run(place: Path) -> str:
+    """Make the report of a run that has just ended; one line for the terminal."""
+    from cala.reports.build import make_report
+
+    return f"report: {make_report([place], place / 'report').page}"

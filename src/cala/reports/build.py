@@ -1,0 +1,76 @@
+"""Making a report: read the runs, make the sections, write tables, figures and the page."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cala.errors import InputError
+from cala.files import reason, shown, stamp, write_text
+from cala.reports.run import find_runs, read_run
+
+FOLDERS = ("figures", "tables")
+
+
+@dataclass
+class Report:
+    """page : report.html; notes : what is missing; files : beside the page, relative to it"""
+
+    page: Path
+    notes: list[str] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    reused: bool = False
+
+
+def make_report(paths: list[Path], out: Path, images: Path | None = None) -> Report:
+    """Write the report of some runs into a folder; nothing is done if it is there already."""
+    start = time.monotonic()
+    runs = find_runs(paths)
+    digest = _digest(runs, images)
+    before = _read_manifest(out)
+    files = [str(f) for f in before.get("files", [])]
+    if before.get("inputs") == digest and all((out / f).is_file() for f in files):
+        return Report(out / "report.html", list(before.get("notes", [])), files, reused=True)
+    try:
+        for name in FOLDERS:
+            (out / name).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"the folder {shown(out)} cannot be made ({reason(error)})") from error
+    from cala.reports.assemble import assemble
+
+    notes, files_now = assemble([read_run(path) for path in runs], out, images)
+    report = Report(out / "report.html", notes, files_now)
+    for stale in set(files) - set(report.files):
+        if Path(stale).parent.name in FOLDERS:
+            (out / stale).unlink(missing_ok=True)
+    report.seconds = time.monotonic() - start
+    manifest = {"inputs": digest, "files": report.files, "notes": report.notes}
+    write_text(out / "report.json", json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
+    return report
+
+
+def _digest(runs: list[Path], images: Path | None) -> str:
+    """What a report depends on: runs, images and the code that makes it."""
+    found = hashlib.sha256(str(images).encode())
+    for path in runs:
+        inputs = [path / "config.json", path / "records.jsonl", *path.glob("artifacts/*")]
+        for file in sorted(inputs):
+            if file.is_file():
+                found.update(f"{file}{stamp(file)}".encode())
+    for file in sorted(Path(__file__).parent.rglob("*")):
+        if file.suffix in (".py", ".html", ".css", ".json"):
+            found.update(file.read_bytes())
+    return found.hexdigest()
+
+
+def _read_manifest(out: Path) -> dict[str, Any]:
+    try:
+        found = json.loads((out / "report.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

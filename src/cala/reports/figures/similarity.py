@@ -1,0 +1,136 @@
+"""β against similarity to base, per class and over data sets (Fig. figsim)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cala.reports.artifact import Array, Artifact
+from cala.reports.figures.picture import Picture
+from cala.reports.figures.style import COLOURS, MUTED, NOVEL, make_figure
+from cala.reports.naming import clipped
+from cala.reports.study import Study
+
+
+@dataclass(frozen=True)
+class Relation:
+    """Per novel class: mean similarity to base and β, each with its spread over draws."""
+
+    similarity: Array
+    beta: Array
+    similarity_sd: Array
+    beta_sd: Array
+    nearest: Array
+    draws: int
+
+    @property
+    def correlation(self) -> tuple[float, float, float]:
+        return pearson(self.similarity, self.beta)
+
+
+def relation(artifact: Artifact) -> Relation | None:
+    """None where β is the same for all classes, as it is for LA, or where there are too few."""
+    if not artifact.has("beta", "similarity") or artifact["similarity"].size == 0:
+        return None
+    nearest = artifact["similarity"].max(1).astype(float)
+    draws = 1
+    if artifact.has("beta_draws", "similarity_draws") and len(artifact["beta_draws"]) > 1:
+        beta, near = artifact["beta_draws"], artifact["similarity_draws"]
+        draws = len(beta)
+        parts = (near.mean(0), beta.mean(0), near.std(0, ddof=1), beta.std(0, ddof=1))
+    else:
+        beta = artifact["beta"][artifact.n_base :]
+        near = artifact["similarity"].mean(1)
+        parts = (near, beta, np.zeros(len(beta)), np.zeros(len(beta)))
+    near, beta, near_sd, beta_sd = (p.astype(float) for p in parts)
+    found = Relation(near, beta, near_sd, beta_sd, nearest, draws)
+    flat = len(found.beta) < 2 or np.ptp(found.beta) < 1e-6
+    return None if flat else found
+
+
+def pearson(x: Array, y: Array) -> tuple[float, float, float]:
+    """r with its 95 % interval (Fisher); NaN where it does not exist.
+
+    >>> [round(v, 2) for v in pearson(np.arange(6.0), np.array([0, 1, 2, 3, 4, 3.0]))]
+    [0.91, 0.37, 0.99]
+    """
+    if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return (float("nan"),) * 3
+    r = float(np.clip(np.corrcoef(x, y)[0, 1], -0.999999, 0.999999))
+    if len(x) < 4:
+        return r, float("nan"), float("nan")
+    half = 1.96 / np.sqrt(len(x) - 3)
+    return r, float(np.tanh(np.arctanh(r) - half)), float(np.tanh(np.arctanh(r) + half))
+
+
+def in_words(found: tuple[float, float, float], n: int) -> str:
+    """A correlation with its sign, interval and n."""
+    r, low, high = found
+    if r != r:
+        return f"no correlation can be stated (n = {n} classes)"
+    sign = "positive" if r > 0 else "negative"
+    if low == low and low <= 0 <= high:
+        sign += ", though the interval includes 0"
+    inside = f", 95 % interval {low:+.2f} to {high:+.2f}" if low == low else ""
+    return f"r = {r:+.2f}{inside} (n = {n} classes; {sign})".replace("-", "−")
+
+
+def similarity(
+    study: Study, method: str, found: Relation, others: list[tuple[str, Relation]]
+) -> Picture:
+    """Per class; and one point with error bars per data set where there are several."""
+    several = len(others) > 1
+    figure, axes = make_figure(3 if several else 2, 3.2)
+    panels = list(axes)
+    if several:
+        _data_sets(panels.pop(0), others)
+    bars: dict[str, Any] = {
+        "color": NOVEL,
+        "marker": "^",
+        "ls": "",
+        "ms": 5,
+        "elinewidth": 0.7,
+        "ecolor": MUTED,
+    }
+    panels[0].errorbar(found.similarity, found.beta, found.beta_sd, found.similarity_sd, **bars)
+    panels[0].set_title(f"r = {found.correlation[0]:+.2f}".replace("-", "−"))
+    panels[0].set_xlabel("mean similarity to base classes")
+    panels[0].set_ylabel("β of the class")
+    near = pearson(found.nearest, found.beta)
+    panels[1].errorbar(found.nearest, found.beta, found.beta_sd, **bars)
+    panels[1].set_title(f"r = {near[0]:+.2f}".replace("-", "−"))
+    panels[1].set_xlabel("similarity to the nearest base class")
+    n = len(found.beta)
+    bars_mean = (
+        f"bars: standard deviation over {found.draws} draws" if found.draws > 1 else "one draw"
+    )
+    caption = (
+        f"β that {method} gives each of the n = {n} novel classes ({bars_mean}). With mean "
+        f"similarity: {in_words(found.correlation, n)}. With the nearest base class: "
+        f"{in_words(near, n)}. The paper reports a positive relation."
+    )
+    if several:
+        caption += " Left: mean and standard deviation over the novel classes of each data set."
+    alt = f"β against similarity to base on {study.dataset}: {in_words(found.correlation, n)}."
+    return Picture("similarity", "β and similarity to base", caption, alt, figure)
+
+
+def _data_sets(axes: object, others: list[tuple[str, Relation]]) -> None:
+    from matplotlib.axes import Axes
+
+    assert isinstance(axes, Axes)
+    for i, (name, r) in enumerate(others, 1):
+        x, y = r.similarity.mean(), r.beta.mean()
+        spread = r.beta.std(ddof=1)
+        colour = COLOURS[i % len(COLOURS)]
+        axes.errorbar(x, y, spread, r.similarity.std(ddof=1), color=colour, marker="o", capsize=2)
+        axes.annotate(
+            clipped(name, 14), (x, y), xytext=(5, 5), textcoords="offset points", fontsize=8,
+            color=colour,
+        )  # fmt: skip
+    axes.set_title("data sets")
+    axes.margins(0.25)
+    axes.set_xlabel("mean similarity to base classes")
+    axes.set_ylabel("β, mean of the classes")

@@ -1,0 +1,178 @@
+"""t-SNE of a few classes with decision regions before and after (Fig. figtsne)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cala.reports.artifact import Array, Artifact
+from cala.reports.figures.picture import Picture
+from cala.reports.figures.style import COLOURS, INK, PAPER, make_figure
+from cala.reports.naming import clipped
+from cala.reports.study import Study
+
+NOVEL_SHOWN, BASE_EACH, GRID, FAINT = 2, 2, 140, 0.3
+NEEDED = ("sample", "sample_labels", "sample_logits", "shift", "prototypes")
+
+
+@dataclass(frozen=True)
+class Plane:
+    """Some classes in two dimensions.
+
+    columns : the classes shown, base first; points (m, 2), own (m,) place of the true class
+    logits (m, k) : of the classes shown, without the adapter; shift (k,); stars (k, 2)
+    """
+
+    columns: list[int]
+    points: Array
+    own: Array
+    logits: Array
+    shift: Array
+    stars: Array
+
+
+def choose(artifact: Artifact) -> list[int]:
+    """The novel classes that lose most to base without the adapter, and who takes them."""
+    counts = artifact.confusion("before")
+    counts = artifact["confusion"] if counts is None else counts
+    b, size = artifact.n_base, artifact.n_classes
+    total = counts.sum(1).clip(min=1)
+    lost = counts[b:, :b].sum(1) / total[b:]
+    novel = [b + int(i) for i in np.argsort(-lost, kind="stable")[:NOVEL_SHOWN]]
+    base: list[int] = []
+    for column in novel:
+        takers = [int(i) for i in np.argsort(-counts[column, :b], kind="stable") if i not in base]
+        base += takers[:BASE_EACH]
+    return [c for c in [*sorted(base), *novel] if c < size]
+
+
+def plane(artifact: Artifact) -> Plane | None:
+    """The sample of the chosen classes, laid out by t-SNE on cosine distance."""
+    if not artifact.has(*NEEDED):
+        return None
+    columns = choose(artifact)
+    labels = artifact["sample_labels"]
+    rows = np.flatnonzero(np.isin(labels, columns))
+    if len(rows) < 8 or len(columns) < 2:
+        return None
+    from sklearn.manifold import TSNE
+
+    own = np.array([columns.index(int(c)) for c in labels[rows]])
+    vectors = np.concatenate([artifact["sample"][rows], artifact["prototypes"][columns]])
+    perplexity = min(20.0, (len(vectors) - 1) / 4)
+    flat = TSNE(
+        2, perplexity=perplexity, metric="cosine", init="pca", random_state=0, max_iter=500
+    ).fit_transform(vectors.astype(np.float64))
+    return Plane(
+        columns,
+        flat[: len(rows)],
+        own,
+        artifact["sample_logits"][rows][:, columns].astype(float),
+        artifact["shift"][columns].astype(float),
+        flat[len(rows) :],
+    )
+
+
+def tsne(study: Study, method: str) -> Picture | None:
+    """Left without, right with the adapter: the points stay, the regions move."""
+    artifact = study.artifacts[method]
+    found = plane(artifact)
+    if found is None:
+        return None
+    names = artifact.names()
+    n_base = sum(c < artifact.n_base for c in found.columns)
+    figure, axes = make_figure(2, 4.1, sharex=True, sharey=True)
+    x, y, near, close = _grid(found)
+    kept = {}
+    for panel, title, shift in (
+        (axes[0], "without adapter", 0 * found.shift),
+        (axes[1], "with adapter", found.shift),
+    ):
+        adjusted = found.logits + shift
+        around = (near @ adjusted).reshape(len(y), len(x), -1)
+        region = around.argmax(-1)
+        panel.imshow(
+            _tint(region, close), extent=(x[0], x[-1], y[0], y[-1]), origin="lower", aspect="auto"
+        )
+        if 0 < n_base < around.shape[-1]:
+            lead = around[..., n_base:].max(-1) - around[..., :n_base].max(-1)
+            if lead.min() < 0 < lead.max():
+                lead[close < FAINT] = np.nan
+                panel.contour(x, y, lead, levels=[0.0], colors=INK, linewidths=1.0)
+        novel = found.own >= n_base
+        kept[title] = int((adjusted.argmax(1) == found.own)[novel].sum())
+        panel.set_title(f"{title}: {kept[title]} of {novel.sum()} novel right")
+        _points(panel, found, n_base)
+        panel.set_xticks([])
+        panel.set_yticks([])
+        panel.grid(False)
+    handles = [
+        axes[0].plot([], [], _marker(k, n_base), color=_colour(k), ls="")[0]
+        for k in range(len(found.columns))
+    ]
+    labels = [
+        f"{clipped(names[c], 30)} ({'base' if k < n_base else 'novel'})"
+        for k, c in enumerate(found.columns)
+    ]
+    wide = max(map(len, labels)) > 24 or len(labels) < 5
+    figure.legend(handles, labels, loc="outside lower center", ncols=2 if wide else 3)
+    caption = (
+        f"t-SNE (cosine) of n = {len(found.points)} {study.split} images of the "
+        f"{len(found.columns) - n_base} novel classes that lose most to base and of the base "
+        f"classes that take them; stars are prototypes; {artifact.draw} draw. Regions are a "
+        "sketch: no map leads from this plane back to embeddings, so each place shows the winner, "
+        "among these classes, of the logits of the images around it, computed in the full space "
+        "and averaged with a Gaussian kernel, fainter where no image is near. The drawn line "
+        "bounds the novel classes. Counts are of real predictions among these classes."
+    )
+    alt = "t-SNE of six classes; with the adapter the regions of novel classes are larger."
+    return Picture("tsne", "Decision regions", caption, alt, figure)
+
+
+def _grid(found: Plane) -> tuple[Array, Array, Array, Array]:
+    """Axes (g,), (g,), each place's weights over the images (g², m), and how near they are (g, g).
+
+    Nearness falls from 1 to 0 over some eight times the usual distance between images.
+    """
+    low, high = found.points.min(0), found.points.max(0)
+    edge = 0.06 * (high - low) + 1e-9
+    x, y = (np.linspace(low[i] - edge[i], high[i] + edge[i], GRID) for i in (0, 1))
+    places = np.stack(np.meshgrid(x, y), -1).reshape(-1, 2)
+    square = ((places[:, None] - found.points[None]) ** 2).sum(-1)
+    apart = ((found.points[:, None] - found.points[None]) ** 2).sum(-1)
+    np.fill_diagonal(apart, np.inf)
+    width = max(float(np.median(apart.min(1))), 1e-12)
+    weight = np.exp(-(square - square.min(1, keepdims=True)) / (2 * width))
+    close = np.exp(-square.min(1) / (2 * 16 * width)).reshape(GRID, GRID)
+    return x, y, weight / weight.sum(1, keepdims=True), close
+
+
+def _points(panel: object, found: Plane, n_base: int) -> None:
+    from matplotlib.axes import Axes
+
+    assert isinstance(panel, Axes)
+    for k in range(len(found.columns)):
+        rows = found.own == k
+        style: dict[str, Any] = {"color": _colour(k), "mec": PAPER, "mew": 0.4, "ls": ""}
+        panel.plot(*found.points[rows].T, _marker(k, n_base), ms=5, **style)
+        panel.plot(*found.stars[k], "*", ms=13, color=_colour(k), mec=INK, mew=0.8)
+
+
+def _colour(k: int) -> str:
+    return COLOURS[1 + k % (len(COLOURS) - 1)]
+
+
+def _marker(k: int, n_base: int) -> str:
+    return "o" if k < n_base else "^"
+
+
+def _tint(region: Array, close: Array) -> Array:
+    """RGBA of the regions, fainter the farther the next image is."""
+    from matplotlib.colors import to_rgba_array
+
+    palette = to_rgba_array([_colour(k) for k in range(int(region.max()) + 1)])
+    image = palette[region]
+    image[..., 3] = 0.26 * close
+    return image

@@ -1,0 +1,186 @@
+"""Runs that can be compared, put together: the same data, protocol and queries."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from cala.records import Record
+from cala.reports.artifact import Artifact
+from cala.reports.naming import adapter_of, host_of
+from cala.reports.run import Run
+from cala.results import Results
+from cala.statistics import Estimate, estimate, paired
+
+NOTHING = Estimate(math.nan, math.nan, 0)
+
+#: Methods whose before and after are shown first, if they are there.
+FAVOURITES = ("cala", "nearest-mean+cala", "cala-plus", "nearest-mean+cala-plus", "la")
+
+
+@dataclass
+class Study:
+    """One data set under one protocol: all methods of the runs given for it.
+
+    results : of methods, named `run: method` where runs share names
+    artifacts : by the same names
+    gammas : (method, γ at inference) -> the name in `gamma_results`
+    """
+
+    runs: list[Run]
+    results: Results
+    artifacts: dict[str, Artifact]
+    gamma_results: Results
+    gammas: dict[tuple[str, float], str] = field(default_factory=dict)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return self.runs[0].config
+
+    @property
+    def dataset(self) -> str:
+        protocol = self.config.get("protocol")
+        name = protocol.get("name") if isinstance(protocol, dict) else None
+        return str(self.config.get("dataset") or name or self.runs[0].path.name)
+
+    @property
+    def split(self) -> str:
+        return str(self.config.get("split", "test"))
+
+    @property
+    def sessions(self) -> int:
+        return min(run.sessions for run in self.runs)
+
+    @property
+    def n_classes(self) -> int:
+        return max(
+            (r.n_classes for r in self.results.records if r.session == self.sessions), default=0
+        )
+
+    @property
+    def n_base(self) -> int:
+        return max((r.n_classes for r in self.results.records if r.session == 0), default=0)
+
+    @property
+    def methods(self) -> list[str]:
+        return self.results.methods
+
+    @property
+    def draws(self) -> list[str]:
+        """Random draws, for intervals; the canonical one where there are no others."""
+        return self.results.random_draws() or self.results.draws
+
+    @property
+    def reference(self) -> str:
+        """What gains are counted from: the first method."""
+        return self.methods[0]
+
+    @property
+    def focus(self) -> str:
+        """The method whose before and after are shown."""
+        adapted = [m for m in self.methods if m in self.artifacts and self.adapter(m)]
+        for name in FAVOURITES:
+            if name in adapted:
+                return name
+        shown = adapted or [m for m in self.methods if m in self.artifacts]
+        return shown[-1] if shown else self.methods[-1]
+
+    def host(self, method: str) -> str | None:
+        """The method of this study that `method` is without its adapter, in the same metric."""
+        artifact = self.artifacts.get(method)
+        meta = artifact.meta if artifact else {}
+        name = meta.get("host") if meta.get("adapter") else host_of(method)
+        found = _same_run(method, name) if name else None
+        if found not in self.methods or found == method:
+            return None
+        other = self.artifacts.get(str(found))
+        metrics = {a.meta.get("metric") for a in (artifact, other) if a and a.meta.get("metric")}
+        return str(found) if len(metrics) <= 1 else None
+
+    def per_session(self, method: str, column: str) -> list[Estimate]:
+        """Sessions 0 to T over the study's draws; nothing where the method has none of them."""
+        found = self.results.session_values(method, column, self.draws)
+        return [estimate(v) for v in found] or [NOTHING] * (self.sessions + 1)
+
+    def gains(self, method: str, reference: str) -> list[Estimate]:
+        """Accuracy above a reference in sessions 0 to T, paired on the draws that both have."""
+        draws = self.results.shared_draws([method, reference], self.draws)
+        ours, theirs = (
+            self.results.session_values(m, "accuracy", draws) for m in (method, reference)
+        )
+        found = [paired(a, b) for a, b in zip(ours, theirs, strict=True)]
+        return found or [NOTHING] * (self.sessions + 1)
+
+    def adapter(self, method: str) -> str | None:
+        artifact = self.artifacts.get(method)
+        named = artifact.meta.get("adapter") if artifact else None
+        return str(named) if named else adapter_of(method)
+
+
+def make_studies(runs: Sequence[Run]) -> list[Study]:
+    """Runs grouped by data set, protocol, queries and embeddings; those without records dropped."""
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        if run.records:
+            groups.setdefault(_key(run), []).append(run)
+    return [_study(group) for group in groups.values()]
+
+
+def _study(runs: list[Run]) -> Study:
+    plain = [r for r in runs if _gamma(r) is None]
+    varied = [r for r in runs if _gamma(r) is not None]
+    names = [m for run in plain for m in dict.fromkeys(r.method for r in run.records)]
+    records: list[Record] = []
+    artifacts: dict[str, Artifact] = {}
+    for run in plain or varied:
+        for method in dict.fromkeys(r.method for r in run.records):
+            alone = bool(plain) and names.count(method) == 1
+            name = method if alone else f"{run.path.name}: {method}"
+            records += [replace(r, method=name) for r in run.records if r.method == method]
+            if method in run.artifacts:
+                artifacts[name] = run.artifacts[method]
+    gammas: dict[tuple[str, float], str] = {}
+    gamma_records: list[Record] = []
+    for run in varied:
+        gamma = _gamma(run) or 0.0
+        for method in dict.fromkeys(r.method for r in run.records):
+            name = f"{method}, γ={gamma:g}"
+            gammas[method, gamma] = name
+            gamma_records += [replace(r, method=name) for r in run.records if r.method == method]
+    sessions = min(run.sessions for run in runs)
+    return Study(
+        runs,
+        Results([r for r in records if r.session <= sessions]),
+        artifacts,
+        Results([r for r in gamma_records if r.session <= sessions]),
+        gammas,
+    )
+
+
+def _gamma(run: Run) -> float | None:
+    """γ at inference where the run sets it."""
+    gamma = run.config.get("gamma")
+    if not isinstance(gamma, int | float) or isinstance(gamma, bool):
+        return None
+    return float(gamma) if math.isfinite(gamma) else None
+
+
+def _key(run: Run) -> str:
+    config = run.config
+    embeddings = config.get("embeddings")
+    parts = [
+        config.get("dataset") or run.path.name,
+        config.get("protocol"),
+        config.get("split"),
+        embeddings.get("fingerprint") if isinstance(embeddings, dict) else None,
+    ]
+    return json.dumps(parts, sort_keys=True, default=str)
+
+
+def _same_run(method: str, name: str) -> str:
+    """`name` as it is called beside `method`: with the same prefix of its run."""
+    prefix, found, _ = method.rpartition(": ")
+    return f"{prefix}: {name}" if found else name

@@ -1,0 +1,69 @@
+"""How the numbers came about: protocol, selection, n, seeds, versions, hardware."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cala.reports.run import Run
+from cala.reports.table import Row, Table, text
+
+SELECTION = {
+    "validation": "validation: pseudo sessions of base classes; test images choose nothing",
+    "last": "last: nothing is selected",
+}
+
+
+def protocol_table(run: Run, name: str) -> Table:
+    """What `config.json` says, in words; what it lacks is said to be unknown."""
+    config = run.config
+    protocol = _dict(config.get("protocol"))
+    embeddings = _dict(config.get("embeddings"))
+    machine = _dict(config.get("machine"))
+    versions = _dict(config.get("versions"))
+    draws, seeds = _list(config.get("draws")), _list(config.get("seeds"))
+    digest = str(embeddings.get("fingerprint"))[:16]
+    random = [d for d in draws if d != "canonical"]
+    facts = {
+        "data set": config.get("dataset"),
+        "protocol": _protocol(protocol),
+        "images scored": {
+            "test": "the test set",
+            "dev": "training images that nothing was learned from",
+        }.get(str(config.get("split")), config.get("split")),
+        "methods": ", ".join(map(str, _list(config.get("methods")))),
+        "draws of the shots": _draws(draws, random),
+        "seeds": f"{len(seeds)} ({', '.join(map(str, seeds))}); averaged inside a draw",
+        "selection": SELECTION.get(str(config.get("selection")), config.get("selection")),
+        "metric": config.get("metric") or "each method's own",
+        "scale": config.get("scale") or "the encoder's, or fitted",
+        "γ": config.get("gamma") or "as trained",
+        "changes to adapters": config.get("adapter") or "none",
+        "embeddings": f"{embeddings.get('source')}, SHA-256 {digest}…",
+        "versions": ", ".join(f"{k} {v}" for k, v in versions.items()),
+        "hardware": f"{machine.get('platform')}, {machine.get('cpus')} CPUs",
+        "intervals": "95 % t-intervals over draws; differences are paired on the same draws",
+    }
+    rows = [Row([text(k), text(v if v not in (None, "") else "unknown")]) for k, v in facts.items()]
+    return Table(name, "Protocol", f"Run {run.path.name}.", ["what", "value"], rows)
+
+
+def _protocol(protocol: dict[str, Any]) -> str:
+    wanted = ("base", "sessions", "way", "shot")
+    if not all(key in protocol for key in wanted):
+        return ""
+    base, sessions, way, shot = (protocol[key] for key in wanted)
+    return f"{base} base classes, then {sessions} sessions of {way} classes with {shot} shots each"
+
+
+def _draws(draws: list[Any], random: list[Any]) -> str:
+    parts = ["canonical (the published list)"] if "canonical" in draws else []
+    parts += [f"{len(random)} random"] if random else []
+    return " and ".join(parts)
+
+
+def _dict(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []

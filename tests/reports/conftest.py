@@ -1,0 +1,45 @@
+"""Runs and reports that several tests share."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from cala.benchmark.config import RunConfig
+from cala.benchmark.draws import parse_draws
+from cala.benchmark.execute import execute
+from cala.data.embeddings import Embeddings
+from cala.data.protocol import Protocol
+from cala.reports.build import make_report
+from problems import blobs
+
+PROTOCOL = Protocol(name="small", base=8, way=2, shot=3, sessions=2)
+METHODS = ("nearest-mean", "la", "nearest-mean+cala-plus")
+
+
+@pytest.fixture(scope="session")
+def real_run(tmp_path_factory) -> Path:
+    """A run that was really run, with its own artifacts and summary."""
+    x, y = blobs(12, 30, 12, spread=1.2)
+    train = torch.arange(len(y)) % 2 == 0
+    data = Embeddings(x[train].float(), y[train], x[~train].float(), y[~train])
+    config = RunConfig("small", METHODS, tuple(parse_draws("random:3")))
+    out = tmp_path_factory.mktemp("runs") / "real"
+    execute(config, data, PROTOCOL, source="small.npz", out=out)
+    return out
+
+
+@pytest.fixture(scope="session")
+def real_report(real_run) -> Path:
+    """The folder of its report."""
+    made = make_report([real_run], real_run / "report")
+    assert made.notes == []
+    return made.page.parent
+
+
+@pytest.fixture(scope="session")
+def summary(real_run) -> dict:
+    return json.loads((real_run / "summary.json").read_text("utf-8"))

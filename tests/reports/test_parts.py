@@ -1,0 +1,149 @@
+"""Quoted numbers, tables as text, labels, correlations and calibration."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import numpy as np
+import pytest
+
+from cala.reports.figures.picture import inline
+from cala.reports.figures.similarity import in_words, pearson
+from cala.reports.figures.style import look, spread
+from cala.reports.quoted import average_slip, impossible_rates, quoted
+from cala.reports.table import Cell, Row, Table, mark_best
+from cala.reports.table_text import as_csv, latex, markdown
+from cala.reports.tables.calibration import reliability
+from reports.make_run import make_run
+from reports.page_tables import page_tables
+
+
+def test_quoted_numbers_agree_with_each_other():
+    """Every printed Δ_last is CALA's last minus the row's; slips are found, and only these."""
+    rows = quoted()["sessions"]["rows"]
+    cala = rows[-1]["sessions"][-1]
+    for row in rows[:-1]:
+        assert row["delta_last"] == pytest.approx(cala - row["sessions"][-1], abs=0.0051)
+    slips = {row["method"]: average_slip(row) for row in rows}
+    assert {k: v for k, v in slips.items() if v} == {
+        "LIMIT": 59.06, "GKEAL": 60.48, "LA-fscil": 67.67,
+    }  # fmt: skip
+    odd = {r["method"]: impossible_rates(r, 500) for r in quoted()["fpr"]["rows"]}
+    assert odd["CALA"] == odd["Baseline"] == []
+    assert {"CEC", "FACT", "LA-fscil"} <= {m for m, found in odd.items() if found}
+    gamma = quoted()["gamma"]["rows"]
+    for row in gamma[1:]:
+        assert row["delta_last"] == pytest.approx(row["last"] - gamma[0]["last"], abs=0.0051)
+    hosts = {row["method"]: row["sessions"] for row in rows}
+    for row in quoted()["plug"]["rows"]:
+        assert row["sessions"] == hosts[row["method"]]
+
+
+def test_the_papers_rows_stand_beside_ours_only_on_its_data_set(tmp_path):
+    from cala.reports.run import read_run
+    from cala.reports.study import make_studies
+    from cala.reports.tables.rates import rate_table
+    from cala.reports.tables.sessions import sessions_table
+
+    size = {"sessions": 8, "draws": 2, "way": 1, "per_class": 4}
+    (mini,) = make_studies([read_run(make_run(tmp_path / "m", dataset="mini_imagenet", **size))])
+    table = sessions_table(mini)
+    theirs = {row.cells[0].text: row for row in table.rows if row.quoted}
+    assert len(theirs) == 12
+    assert theirs["LA-fscil"].cells[-2].value == 65.43
+    assert any("mean of its own sessions is 67.67" in note for note in table.notes)
+    assert sum(row.quoted for row in rate_table(mini, "fpr").rows) == 6
+    assert not any(row.quoted for row in rate_table(mini, "fpr_mirror").rows)
+    (other,) = make_studies([read_run(make_run(tmp_path / "o", dataset="other", **size))])
+    assert not any(row.quoted for row in sessions_table(other).rows)
+
+
+TABLE = Table(
+    "t", "Title", "Caption with 5 % & more.", ["method", "last"],
+    [
+        Row([Cell(text="a|b_c"), Cell(value=1.26, half=0.04)]),
+        Row([Cell(text="minus"), Cell(value=-2.0, half=3.0, signed=True, unclear=True)]),
+        Row([Cell(text="Theirs"), Cell(value=9.0)], quoted=True),
+        Row([Cell(text="none"), Cell()]),
+    ],
+)  # fmt: skip
+
+
+def test_tables_as_text():
+    lines = markdown(TABLE).splitlines()
+    assert lines[4] == "| a\\|b_c | 1.3 ± 0.0 |"
+    assert lines[5] == "| minus | −2.0 ≈ 3.0 |"
+    assert lines[6] == "| *Theirs (quoted)* | 9.0 |"
+    assert lines[7] == "| none | – |"
+    rows = list(csv.reader(io.StringIO(as_csv(TABLE))))
+    assert rows[0] == ["method", "last", "last ±", "source"]
+    assert rows[1] == ["a|b_c", "1.26", "0.04", "measured"]
+    assert rows[3] == ["Theirs", "9", "", "quoted"]
+    text = latex(TABLE)
+    assert r"a|b\_c & 1.3 {\scriptsize $\pm$ 0.0} \\" in text
+    assert r"\textit{Theirs} (quoted)" in text
+    assert r"5 \% \& more" in text
+    assert text.count("{") == text.count("}")
+
+
+def test_the_best_is_never_a_quoted_row():
+    rows = mark_best(TABLE.rows, 1)
+    assert [row.cells[1].best for row in rows] == [True, False, False, False]
+    assert mark_best(rows[:1], 1)[0].cells[1].best, "unchanged"
+    assert mark_best(TABLE.rows, 1, lowest=True)[1].cells[1].best
+
+
+def test_spread_keeps_order_and_distance():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        values = np.sort(rng.uniform(0, 10, rng.integers(1, 15)))
+        placed = spread(values.tolist(), 0.6, 0.0, 10.0)
+        assert np.diff(placed).min(initial=1) >= 0.6 - 1e-9
+        assert min(placed) > -1e-9
+        assert max(placed) < 10 + 1e-9
+    assert spread([], 1.0, 0, 1) == []
+
+
+def test_no_two_methods_look_alike():
+    assert len({str(look(i)) for i in range(14)}) == 14
+
+
+def test_correlations_state_their_sign():
+    x = np.arange(30.0)
+    down = -x + np.random.default_rng(0).normal(size=30)
+    assert "negative" in in_words(pearson(x, down), 30)
+    assert "−0.9" in in_words(pearson(x, down), 30)
+    noise = np.random.default_rng(1).normal(size=30)
+    assert "includes 0" in in_words(pearson(x, noise), 30)
+    assert "no correlation" in in_words(pearson(x[:2], x[:2]), 2)
+    assert "no correlation" in in_words(pearson(x, 0 * x), 30)
+
+
+def test_ece_of_a_calibrated_and_of_a_vain_classifier():
+    rng = np.random.default_rng(0)
+    sure = rng.uniform(0, 1, 20000)
+    assert reliability(sure, rng.uniform(size=20000) < sure).ece < 1.5
+    vain = reliability(np.full(100, 1.0), np.arange(100) < 30)
+    assert vain.ece == pytest.approx(70)
+    assert vain.count.sum() == 100
+
+
+def test_inline_svg_takes_the_pages_colours_and_its_own_ids():
+    svg = (
+        '<?xml version="1.0"?>\n<svg width="72pt" height="9pt" viewBox="0 0 72 9">'
+        '<path id="p" style="fill: #0072b2; stroke: #1a1a1a" clip-path="url(#c)"/>'
+        '<use xlink:href="#p"/></svg>'
+    )
+    found = inline(svg, "name", 'a "quoted" <alt>')
+    assert found.startswith("<svg")
+    assert 'id="name-p"' in found
+    assert 'xlink:href="#name-p"' in found
+    assert "url(#name-c)" in found
+    assert "fill: var(--c1); stroke: var(--ink)" in found
+    assert 'aria-label="a &quot;quoted&quot; &lt;alt>"' in found
+    assert " width=" not in found
+
+
+def test_page_tables_reads_what_the_page_writes(real_report):
+    assert page_tables((real_report / "report.html").read_text("utf-8"))["summary"]
