@@ -225,7 +225,7 @@ def test_ablate_gamma(embeddings, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", "cifar100"], "no embeddings of cifar100: give --embeddings FILE"),
+        (["run", "cub200"], "no embeddings of cub200: give --embeddings FILE"),
         (["run", "x", "--embeddings", "no.npz"], "no embeddings file at no.npz"),
         (["run", "x", "--embeddings", "E", "--methods", "calla"], "did you mean 'cala'"),
         (["run", "x", "--embeddings", "E", "--draws", "some"], "draws 'some': give canonical"),
@@ -263,7 +263,13 @@ def test_help_never_imports_torch():
     assert done.stdout.splitlines()[-1] == "False False"
 
 
-@pytest.mark.parametrize("command", ["run", "compare", "ablate", "methods", "datasets", "data"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "run", "compare", "ablate", "report", "train", "encode", "encoders", "methods", "datasets",
+        "data", "cache",
+    ],
+)  # fmt: skip
 def test_help_teaches(command):
     done = cala(command, "--help")
     assert done.returncode == 0

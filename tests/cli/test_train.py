@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 CALA = [sys.executable, "-m", "cala"]
+BASE = ["--base", "2", "--test", "0.3", "--holdout", "2"]
 QUICK = ["--encoder", "resnet20", "--epochs", "2", "--batch", "8", "--threads", "1"]
 
 
@@ -57,7 +58,7 @@ def cache(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def trained(photos, cache, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("out") / "base"
-    code, printed, error = cala("train", photos, "-o", out, "--holdout", 2, *QUICK, cache=cache)
+    code, printed, error = cala("train", photos, "-o", out, *BASE, *QUICK, cache=cache)
     assert code == 0, error
     assert str(out / "encoder.safetensors") in printed
     assert "epoch   2/2" in error
@@ -69,14 +70,19 @@ def test_three_commands_on_own_photos(photos, cache, trained, tmp_path):
     """Train, encode, run: the README's way."""
     file = tmp_path / "mine.npz"
     encoder = trained / "encoder.safetensors"
+    code, _, error = cala(
+        "encode", photos, "--encoder", encoder, "--test", 0.5, "-o", file, cache=cache
+    )
+    assert code == 2
+    assert "trained the encoder" in error
     code, printed, error = cala(
-        "encode", photos, "--encoder", encoder, "--holdout", 0.3, "--base", 2, "--fakes", 1,
+        "encode", photos, "--encoder", encoder, "--test", 0.3, "--base", 2, "--fakes", 1,
         "-o", file, cache=cache,
     )  # fmt: skip
     assert code == 0, error
     assert "21 training and 9 test images, 3 classes, 64 dimensions" in printed
     with np.load(file) as content:
-        assert content["holdout"].sum() >= 1
+        assert content["holdout"].sum() == 4
         assert content["class_names"].tolist() == ["ant", "bee", "owl éü"]
     code, printed, error = cala(
         "run", f"features:{file}", "--base", 2, "--way", 1, "--shot", 3, "--sessions", 1,
@@ -88,7 +94,7 @@ def test_three_commands_on_own_photos(photos, cache, trained, tmp_path):
 
 def test_sigterm_writes_a_checkpoint_and_resume_ends_the_same(photos, cache, trained, tmp_path):
     out = tmp_path / "stopped"
-    command = ["train", photos, "-o", out, "--holdout", 2, *QUICK]
+    command = ["train", photos, "-o", out, *BASE, *QUICK]
     process = start(*command, "--minutes", 0, cache=cache)
     for _ in range(600):
         if (out / "checkpoint.safetensors").exists() or process.poll() is not None:

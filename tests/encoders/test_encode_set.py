@@ -101,3 +101,12 @@ def test_fakes_fit_into_memory(monkeypatch):
     assert len(torch.unique(pool.features[0], dim=0)) > 10
     with pytest.raises(InputError, match="0 fake classes"):
         fake_pool(images.train, np.arange(100), encoder, pairs=0)
+
+
+def test_images_that_trained_the_encoder_do_not_test_it():
+    images = noise_set([4, 4, 4], [1, 1, 1])
+    digests = images.test.digests()
+    encoder = counting_encoder(trained=frozenset([digests[1][:32]]))
+    with pytest.raises(InputError, match="1 test images or more, such as test/1, trained"):
+        encode_set(images, encoder, base=range(2), pairs=0)
+    assert encoder.forward.images == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from cala.benchmark.config import SPLITS
 from cala.benchmark.draws import parse_draws
@@ -58,11 +59,13 @@ class Encoding:
     """Embeddings made from images.
 
     encoder : its URI; data : folder of the images, where the data set's name does not say it
+    test : share of each class that tests, for a folder of photos without test/
     tta : `flip` averages with mirror images; fakes : fake classes mixed from base images
     """
 
     encoder: str = "efficientnet-lite0"
     data: Path | None = None
+    test: float | None = None
     tta: str = "none"
     fakes: int = 600
     device: str = "cpu"
@@ -151,7 +154,8 @@ def _encoded(
 ) -> tuple[str, Protocol, Embeddings, str]:
     path, kind = locate(dataset, encoding.data)
     encoder = load_encoder(encoding.encoder, encoding.device)
-    images = open_images(path, kind)
+    options: dict[str, Any] = {} if encoding.test is None else {"holdout": encoding.test}
+    images = open_images(path, kind, **options)
     name = dataset if dataset in MANIFESTS else shown(path.resolve().name)
     protocol = _protocol(name, len(images.classes), numbers)
     base = protocol.order[: protocol.base] or range(protocol.base)

@@ -28,6 +28,7 @@ def load(dataset: str, options: BenchOptions) -> Problem:
         encoding = Encoding(
             encoder=options.encoder or Encoding.encoder,
             data=options.data,
+            test=options.test,
             tta=options.tta,
             fakes=options.fakes,
             device=choose_device(options.device),

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import typer
 
-ENCODER = typer.Option(None, help="`cala encoders` lists them; or a file of `cala train`.")
-TTA = typer.Option("none", help="flip averages each image with its mirror image.")
-FAKES = typer.Option(600, min=0, help="Fake classes mixed from base images; 0 for none.")
+from cala.cli.options import TEST
 
 
 def register(app: typer.Typer) -> None:
@@ -29,13 +27,11 @@ def encode(
     base: int | None = typer.Option(
         None, help="Base classes (default: the benchmark's, or all).", show_default=False
     ),
-    tta: str = TTA,
-    fakes: int = FAKES,
+    tta: str = typer.Option("none", help="flip averages each image with its mirror image."),
+    fakes: int = typer.Option(600, min=0, help="Fake classes mixed from base images; 0 for none."),
     fake_images: int = typer.Option(25, min=1, help="Images per fake class."),
     seed: int = typer.Option(0, min=0, help="Of the fake classes."),
-    holdout: float | None = typer.Option(
-        None, help="Share of each class for testing, for folders without test/."
-    ),
+    test: float | None = TEST,
     half: bool = typer.Option(False, help="Store half precision."),
     skip_bad: bool = typer.Option(False, help="Leave out images that cannot be read."),
     device: str = typer.Option("auto", help="cpu, cuda, cuda:1, mps or auto."),
@@ -46,7 +42,7 @@ def encode(
 
     What was encoded before comes from the cache; stopped at any moment, the same command goes on.
 
-    Example: cala encode photos/ --encoder efficientnet-lite0 --holdout 0.2 -o photos.npz
+    Example: cala encode photos/ --encoder efficientnet-lite0 --test 0.2 -o photos.npz
     """
     import torch
 
@@ -65,7 +61,7 @@ def encode(
     check_target(out)
     model = load_encoder(encoder, choose_device(device))
     path, kind = locate(dataset, data)
-    options = {} if holdout is None else {"holdout": holdout}
+    options = {} if test is None else {"holdout": test}
     images = open_images(path, kind, on_bad="skip" if skip_bad else "raise", **options)
     for bad in images.skipped:
         typer.echo(f"left out: {bad.name} ({bad.why})", err=True)

@@ -14,6 +14,12 @@ import typer
 DATASET = typer.Argument(
     "cifar100", help="A benchmark, a folder of photos, features:FILE, or a name for --embeddings."
 )
+TEST = typer.Option(
+    None,
+    "--test",
+    help="Share of each class that tests, for a folder of photos without test/.",
+    show_default=False,
+)
 AS_JSON = typer.Option(False, "--json", help="Print the summary for machines.")
 
 
@@ -30,6 +36,7 @@ class BenchOptions:
     data: Path | None = typer.Option(
         None, help="Folder of the benchmark's images, to encode.", show_default=False
     )
+    test: float | None = TEST
     tta: str = typer.Option("none", help="flip: average each image with its mirror image.")
     fakes: int = typer.Option(600, min=0, help="Fake classes mixed when encoding.")
     device: str = typer.Option("auto", help="Where to encode: cpu, cuda, mps or auto.")

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from cala.cli.options import TEST
+
 if TYPE_CHECKING:
     from cala.data.images import ImageSet
     from cala.training.recipes import Recipe
@@ -36,6 +38,7 @@ def train(
     holdout: int = typer.Option(
         0, min=0, help="Images per base class kept out, for validation and fair base queries."
     ),
+    test: float | None = TEST,
     selection: str = typer.Option("last", help="last or validation; never test."),
     epochs: int | None = typer.Option(None, min=1, help="Instead of the recipe's."),
     batch: int | None = typer.Option(None, min=1, help="Images per step, of the recipe's."),
@@ -60,7 +63,7 @@ def train(
 
     Ctrl-C writes a checkpoint; --resume continues, and ends with the same weights.
 
-    Example: cala train photos/ -o base --holdout 5
+    Example: cala train photos/ -o base --base 20 --test 0.2 --holdout 5
     """
     import torch
 
@@ -73,7 +76,8 @@ def train(
 
     if threads is not None:
         torch.set_num_threads(threads)
-    images = open_images(data, on_bad="skip" if skip_bad else "raise")
+    options: dict[str, Any] = {} if test is None else {"holdout": test}
+    images = open_images(data, on_bad="skip" if skip_bad else "raise", **options)
     for bad in images.skipped:
         typer.echo(f"left out: {bad.name} ({bad.why})", err=True)
     n_base = base_classes(images.name, len(images.classes), base)

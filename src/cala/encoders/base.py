@@ -26,6 +26,8 @@ class Encoder:
     fingerprint : SHA-256 of the weights and the architecture
     scale : the logit scale of base training, where it was trained with one
     holdout : digests of base images that were kept out of its training
+    trained : first halves of the digests of some images that it was trained on, to notice when
+        these are to be test images
     pretrained : trained on other images than the user's, so all of these are fair queries
     about : where it comes from, for provenance
     """
@@ -37,6 +39,7 @@ class Encoder:
     fingerprint: str
     scale: float | None = None
     holdout: frozenset[str] = frozenset()
+    trained: frozenset[str] = frozenset()
     pretrained: bool = False
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     about: dict[str, Any] = field(default_factory=dict)

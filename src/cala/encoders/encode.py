@@ -16,6 +16,7 @@ from cala.encoders.base import Encoder
 from cala.encoders.embed import embed
 from cala.encoders.fakes import IMAGES, PAIRS, fake_pool
 from cala.errors import InputError
+from cala.files import shown
 
 Advance = Callable[[int, int], None]
 
@@ -38,6 +39,7 @@ def encode_set(
     """
     if not len(images.train):
         raise InputError(f"{images.name} has no training image to encode")
+    check_unseen(images.test, encoder)
     base = sorted(base)
     possible = len(base) * (len(base) - 1) // 2
     pairs = min(pairs, possible)
@@ -94,6 +96,20 @@ def encode_set(
             "about": encoder.about,
         },
     )
+
+
+def check_unseen(test: ImageSplit, encoder: Encoder) -> None:
+    """Raise if images that trained the encoder are to test it."""
+    if not encoder.trained:
+        return
+    digests = zip(test.names, test.digests(), strict=True)
+    seen = [name for name, digest in digests if digest[:32] in encoder.trained]
+    if seen:
+        raise InputError(
+            f"{len(seen)} test images or more, such as {shown(seen[0])}, trained the encoder "
+            f"{encoder.name}: results would be too good. Keep test images in test/, or give `cala "
+            "train` the same --test share"
+        )
 
 
 def held_out(train: ImageSplit, base: Sequence[int], encoder: Encoder) -> NDArray[np.bool_] | None:

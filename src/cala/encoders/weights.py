@@ -28,6 +28,7 @@ def save_encoder(
     transform: Transform,
     scale: float | None = None,
     holdout: frozenset[str] = frozenset(),
+    trained: frozenset[str] = frozenset(),
     about: dict[str, Any] | None = None,
     half: bool = False,
 ) -> None:
@@ -44,6 +45,7 @@ def save_encoder(
         "transform": transform.as_dict(),
         "scale": scale,
         "holdout": sorted(holdout),
+        "trained": sorted(trained),
         "about": about or {},
     }
     with atomic(path) as temporary:
@@ -69,6 +71,7 @@ def load_encoder_file(
         transform = Transform.from_dict(meta["transform"])
         scale = None if meta["scale"] is None else float(meta["scale"])
         holdout = frozenset(str(digest) for digest in meta["holdout"])
+        trained = frozenset(str(digest) for digest in meta.get("trained", ()))
         about = dict(meta["about"])
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(
@@ -83,6 +86,7 @@ def load_encoder_file(
         device=device,
         scale=scale,
         holdout=holdout,
+        trained=trained,
         about=about,
     )
 

@@ -21,13 +21,14 @@ from cala.registry import check_choice
 from cala.training.augment import Augmentation, ColourJitter, Cutout, Flip, PadCrop, ResizedCrop
 from cala.training.checkpoint import load_checkpoint, save_checkpoint
 from cala.training.devices import Ranks, Single
-from cala.training.images import Advance, base_rows, load_base
+from cala.training.images import Advance, BaseRows, base_rows, load_base
 from cala.training.loop import Trainer, seeded
 from cala.training.objective import BaseModel, CosineClassifier
 from cala.training.policy import Policy
 from cala.training.recipes import Recipe
 
 SELECTIONS = ("last", "validation")
+TRAINED = 512  # training images that an encoder remembers
 CHECKPOINT, ENCODER, LOG, CONFIG = (
     "checkpoint.safetensors",
     "encoder.safetensors",
@@ -163,7 +164,7 @@ def train_base(
         return None
     save()
     if first:
-        _write_encoder(session, trainer, rows.holdout)
+        _write_encoder(session, trainer, rows)
     session.ranks.wait()
     return out / ENCODER
 
@@ -197,18 +198,21 @@ def augmentation(recipe: Recipe) -> Augmentation:
     return Augmentation(tuple(operations))
 
 
-def _write_encoder(session: BaseSession, trainer: Trainer, holdout: Any) -> None:
+def _write_encoder(session: BaseSession, trainer: Trainer, rows: BaseRows) -> None:
     model = trainer.model
     if session.selection == "validation":
         model.load_state_dict(trainer.best)
-    digests = session.images.train.digests(holdout)
+    train = session.images.train
+    order = torch.randperm(len(rows.train), generator=seeded(session.seed, "trained", 0))
+    some = train.digests(rows.train[order[:TRAINED].numpy()])
     save_encoder(
         session.out / ENCODER,
         model.encoder,
         architecture=session.recipe.encoder,
         transform=session.recipe.transform,
         scale=float(model.classifier.scale.detach()),
-        holdout=frozenset(digests),
+        holdout=frozenset(train.digests(rows.holdout)),
+        trained=frozenset(digest[:32] for digest in some),
         about={
             **session.config,
             "classes": list(session.images.classes[: session.n_base]),
