@@ -51,6 +51,18 @@ def test_one_cycle_rises_and_falls_in_straight_lines():
     assert [recipe.size_at(e) for e in (0, 3, 4, 6, 7, 9)] == [24, 24, 28, 28, 32, 32]
 
 
+def test_settings():
+    recipe = RECIPES["fast-cifar100"].with_settings(["policy=2", "schedule=cosine", "cutout=4"])
+    assert (recipe.policy, recipe.schedule, recipe.cutout) == (2, "cosine", 4)
+    assert len(augmentation(recipe).operations) == 4
+    for text, message in (
+        ("cutout", "NAME=VALUE"), ("cutot=3", "did you mean 'cutout'"), ("cutout=x", "is a number"),
+        ("augment=mirror", "unknown augmentation"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=message):
+            recipe.with_settings([text])
+
+
 def test_bad_numbers():
     recipe = RECIPES["fast-cifar100"]
     with pytest.raises(InputError, match="epochs is 0"):

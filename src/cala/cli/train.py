@@ -43,6 +43,9 @@ def train(
     epochs: int | None = typer.Option(None, min=1, help="Instead of the recipe's."),
     batch: int | None = typer.Option(None, min=1, help="Images per step, of the recipe's."),
     lr: float | None = typer.Option(None, help="Learning rate, instead of the recipe's."),
+    settings: list[str] = typer.Option(
+        [], "--set", help="Other numbers of the recipe, such as cutout=8, jitter=0.4, policy=2."
+    ),
     init: Path | None = typer.Option(
         None, help="Weights to start from (.safetensors, .pth).", show_default=False
     ),
@@ -82,6 +85,7 @@ def train(
         typer.echo(f"left out: {bad.name} ({bad.why})", err=True)
     n_base = base_classes(images.name, len(images.classes), base)
     chosen = _recipe(images, recipe).changed(encoder=encoder, epochs=epochs, batch=batch, lr=lr)
+    chosen = chosen.with_settings(settings)
     if batch is None:
         chosen = _fitting(chosen, images, n_base, holdout)
     place = choose_device(device)

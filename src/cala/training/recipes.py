@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -12,6 +13,10 @@ from cala.registry import Registry, check_choice
 
 SCHEDULES = ("milestones", "one-cycle", "cosine")
 AUGMENTATIONS = ("none", "crop", "resized-crop")
+SETTINGS = (
+    "augment", "pad", "jitter", "cutout", "policy", "smoothing", "weight_decay", "momentum",
+    "schedule", "warmup", "factor", "scale", "store",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,25 @@ class Recipe:
         """A copy with other values; None leaves a value as it is."""
         given = {name: value for name, value in changes.items() if value is not None}
         return replace(self, **given)
+
+    def with_settings(self, settings: Sequence[str]) -> Recipe:
+        """A copy changed by texts such as `cutout=8`, for numbers and names of a recipe.
+
+        >>> RECIPES["fast-cifar100"].with_settings(["cutout=8", "jitter=0.4"]).cutout
+        8
+        """
+        changes: dict[str, Any] = {}
+        kinds = {n: type(getattr(self, n)) for n in SETTINGS}
+        for text in settings:
+            name, equals, value = text.partition("=")
+            if not equals:
+                raise InputError(f"setting {text!r}: write NAME=VALUE, such as cutout=8")
+            check_choice("setting", name, SETTINGS)
+            try:
+                changes[name] = kinds[name](value)
+            except ValueError:
+                raise InputError(f"setting {text!r}: {name} is a number") from None
+        return replace(self, **changes)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
