@@ -31,7 +31,6 @@ class World:
         self.centres = rng.normal(size=(self.classes, dim)) + 0.7 * rng.normal(size=(1, dim))
         self.labels = np.repeat(np.arange(self.classes), per_class)
         self.x = unit(self.centres[self.labels] + 2.4 * rng.normal(size=(len(self.labels), dim)))
-        self.rng = rng
 
     def prototypes(self, draw):
         rng = np.random.default_rng([7, draw])

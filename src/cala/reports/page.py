@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import resources
 
 from cala.reports.section import Section
@@ -18,7 +18,6 @@ class Part:
     summary: Table
     sections: list[Section]
     prefix: str = ""
-    notes: list[str] = field(default_factory=list)
 
 
 def render(title: str, parts: list[Part], svgs: dict[str, str], notes: list[str], made: str) -> str:

@@ -33,7 +33,3 @@ def one_cell(study: Study, method: str) -> str:
     artifact = study.artifacts[method]
     n = len(artifact["labels"]) if artifact.has("labels") else int(artifact["confusion"].sum())
     return f"{artifact.draw} draw after the last session, n = {n:,} {study.split} images"
-
-
-def percent_of(part: float, whole: float) -> str:
-    return f"{100 * part / whole:.0f} %" if whole else "–"

@@ -10,6 +10,7 @@ from cala.reports.artifact import Array
 from cala.reports.figures.picture import Picture
 from cala.reports.figures.style import INK, NOVEL, make_figure
 from cala.reports.study import Study
+from cala.reports.tables.confused import row_shares
 from cala.reports.words import one_cell
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def confusion(study: Study, method: str) -> Picture | None:
         counts = {"after": counts["after"]}
     figure, axes = make_figure(len(counts), 4.2 if len(counts) == 2 else 5.0, sharey=True)
     for panel, (when, matrix) in zip(axes, counts.items(), strict=True):
-        share = _shares(matrix)
+        share = row_shares(matrix)
         panel.imshow(_shade(share), extent=(0, len(share), len(share), 0))
         _frame(panel, artifact.n_base, artifact.n_classes)
         b = artifact.n_base
@@ -70,11 +71,6 @@ def _frame(panel: Axes, n_base: int, n_classes: int) -> None:
                 1.01, 1 - place / n_classes, name, transform=panel.transAxes, rotation=270,
                 va="center", fontsize=8, color=INK,
             )  # fmt: skip
-
-
-def _shares(counts: Array) -> Array:
-    total = counts.sum(1, keepdims=True)
-    return np.divide(counts, total, out=np.zeros(counts.shape), where=total > 0)
 
 
 def _shade(share: Array) -> Array:

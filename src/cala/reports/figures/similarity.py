@@ -96,12 +96,12 @@ def similarity(
     }
     panels[0].errorbar(found.similarity, found.beta, found.beta_sd, found.similarity_sd, **bars)
     panels[0].set_title(f"r = {found.correlation[0]:+.2f}".replace("-", "−"))
-    panels[0].set_xlabel("mean similarity to base classes")
+    panels[0].set_xlabel("mean similarity to base")
     panels[0].set_ylabel("β of the class")
     near = pearson(found.nearest, found.beta)
     panels[1].errorbar(found.nearest, found.beta, found.beta_sd, **bars)
     panels[1].set_title(f"r = {near[0]:+.2f}".replace("-", "−"))
-    panels[1].set_xlabel("similarity to the nearest base class")
+    panels[1].set_xlabel("similarity to the nearest base")
     n = len(found.beta)
     bars_mean = (
         f"bars: standard deviation over {found.draws} draws" if found.draws > 1 else "one draw"
@@ -126,11 +126,12 @@ def _data_sets(axes: object, others: list[tuple[str, Relation]]) -> None:
         spread = r.beta.std(ddof=1)
         colour = COLOURS[i % len(COLOURS)]
         axes.errorbar(x, y, spread, r.similarity.std(ddof=1), color=colour, marker="o", capsize=2)
+        up = 1 if i % 2 else -1  # names stand above and below the bars in turn
         axes.annotate(
-            clipped(name, 14), (x, y), xytext=(5, 5), textcoords="offset points", fontsize=8,
-            color=colour,
+            clipped(name, 14), (x, y + up * spread), xytext=(0, 9 * up), ha="center", va="center",
+            textcoords="offset points", fontsize=8, color=colour,
         )  # fmt: skip
     axes.set_title("data sets")
     axes.margins(0.25)
-    axes.set_xlabel("mean similarity to base classes")
+    axes.set_xlabel("mean similarity to base")
     axes.set_ylabel("β, mean of the classes")

@@ -32,9 +32,9 @@ class Swallowed:
 
 def swallowed(artifact: Artifact) -> list[Swallowed]:
     """All novel classes that lose images to base classes, the worst first."""
-    shares = _shares(artifact.confusion("after"))
+    shares = row_shares(artifact.confusion("after"))
     before = artifact.confusion("before")
-    shares_before = None if before is None else _shares(before)
+    shares_before = None if before is None else row_shares(before)
     b = artifact.n_base
     found = []
     for column in range(b, artifact.n_classes):
@@ -69,9 +69,9 @@ def pairs_table(study: Study, method: str) -> Table:
     artifact = study.artifacts[method]
     names = artifact.names()
     after, before = artifact.confusion("after"), artifact.confusion("before")
-    shares = _shares(after).copy()
+    shares = row_shares(after).copy()
     np.fill_diagonal(shares, 0.0)
-    then = None if before is None else _shares(before)
+    then = None if before is None else row_shares(before)
     order = np.argsort(-shares, axis=None, kind="stable")[:PAIRS]
     rows = []
     for true, given in zip(*np.unravel_index(order, shares.shape), strict=True):
@@ -93,7 +93,8 @@ def _side(column: int, artifact: Artifact) -> str:
     return "base" if column < artifact.n_base else "novel"
 
 
-def _shares(counts: Array | None) -> Array:
+def row_shares(counts: Array | None) -> Array:
+    """Counts as shares of their row; rows without images are zero."""
     assert counts is not None  # every artifact has the matrix after adjustment
     total = counts.sum(1, keepdims=True)
     return np.divide(counts, total, out=np.zeros(counts.shape), where=total > 0)
