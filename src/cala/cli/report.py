@@ -45,7 +45,8 @@ def report(
 
 
 def after_run(place: Path) -> str:
-    """Make the report of a run that has just ended; one line for the terminal."""
+    """Make the report of a run that has just ended; where it is and what it shows."""
     from cala.reports.build import make_report
 
-    return f"report: {make_report([place], place / 'report').page}"
+    made = make_report([place], place / "report")
+    return "\n".join([f"report: {made.page}", *made.headlines])

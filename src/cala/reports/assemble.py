@@ -25,8 +25,10 @@ from cala.reports.table_text import as_csv, latex, markdown
 from cala.reports.tables.summary import summary_table
 
 
-def assemble(runs: list[Run], out: Path, images: Path | None) -> tuple[list[str], list[str]]:
-    """Write everything below `out`; notes on what is missing, and the files made."""
+def assemble(
+    runs: list[Run], out: Path, images: Path | None
+) -> tuple[list[str], list[str], list[str]]:
+    """Write everything below `out`; notes on what is missing, the files made, the headlines."""
     several = len(runs) > 1
     notes = [f"{run.path.name}: {n}" if several else n for run in runs for n in run.notes]
     studies = make_studies(runs)
@@ -59,7 +61,7 @@ def assemble(runs: list[Run], out: Path, images: Path | None) -> tuple[list[str]
     page = out / "report.html"
     made = f"cala {version('cala')}."
     write_text(page, render(f"cala report: {names}", parts, svgs, notes, made))
-    return notes, ["report.html", *files]
+    return notes, ["report.html", *files], [part.headline for part in parts]
 
 
 def _part(

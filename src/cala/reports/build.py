@@ -18,11 +18,15 @@ FOLDERS = ("figures", "tables")
 
 @dataclass
 class Report:
-    """page : report.html; notes : what is missing; files : beside the page, relative to it"""
+    """page : report.html; notes : what is missing; files : beside the page, relative to it
+
+    headlines : the main result of each data set in one sentence
+    """
 
     page: Path
     notes: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
+    headlines: list[str] = field(default_factory=list)
     seconds: float = 0.0
     reused: bool = False
 
@@ -35,7 +39,8 @@ def make_report(paths: list[Path], out: Path, images: Path | None = None) -> Rep
     before = _read_manifest(out)
     files = [str(f) for f in before.get("files", [])]
     if before.get("inputs") == digest and all((out / f).is_file() for f in files):
-        return Report(out / "report.html", list(before.get("notes", [])), files, reused=True)
+        notes, headlines = (list(before.get(key, [])) for key in ("notes", "headlines"))
+        return Report(out / "report.html", notes, files, headlines, reused=True)
     try:
         for name in FOLDERS:
             (out / name).mkdir(parents=True, exist_ok=True)
@@ -43,13 +48,14 @@ def make_report(paths: list[Path], out: Path, images: Path | None = None) -> Rep
         raise InputError(f"the folder {shown(out)} cannot be made ({reason(error)})") from error
     from cala.reports.assemble import assemble
 
-    notes, files_now = assemble([read_run(path) for path in runs], out, images)
-    report = Report(out / "report.html", notes, files_now)
+    notes, files_now, headlines = assemble([read_run(path) for path in runs], out, images)
+    report = Report(out / "report.html", notes, files_now, headlines)
     for stale in set(files) - set(report.files):
         if Path(stale).parent.name in FOLDERS:
             (out / stale).unlink(missing_ok=True)
     report.seconds = time.monotonic() - start
     manifest = {"inputs": digest, "files": report.files, "notes": report.notes}
+    manifest["headlines"] = report.headlines
     write_text(out / "report.json", json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
     return report
 
