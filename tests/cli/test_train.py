@@ -149,11 +149,11 @@ def test_an_unreadable_image_is_named_and_can_be_left_out(photos, cache, tmp_pat
         (["--init", "nowhere.pth"], "nowhere.pth"),
     ],
 )
-def test_bad_options(photos, cache, tmp_path, options, message):
-    code, _, error = cala("train", photos, "-o", tmp_path / "x", *options, cache=cache)
+def test_bad_options(photos, cache, tmp_path, options, message, inside, monkeypatch):
+    monkeypatch.setenv("CALA_CACHE", str(cache))
+    code, _, error = inside("train", photos, "-o", tmp_path / "x", *options)
     assert code == 2
-    assert message in error.replace("\n", " ")
-    assert "Traceback" not in error
+    assert message in error
     assert not (tmp_path / "x").exists()
 
 

@@ -1,0 +1,3 @@
+from cli.inside import inside
+
+__all__ = ["inside"]
