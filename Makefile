@@ -2,6 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+WORKERS := -n auto --maxprocesses 4 --dist loadfile
 
 .PHONY: help demo test test-all lint docs bench clean
 .DEFAULT_GOAL := help
@@ -20,10 +21,10 @@ demo: $(STAMP)  ## CIFAR-100: nearest mean, LA, CALA and cala-plus, no download
 	@$(BIN)/cala run
 
 test: $(STAMP)  ## the test suite (under 10 minutes)
-	@$(BIN)/python -m pytest -m "not long"
+	@$(BIN)/python -m pytest $(WORKERS) -m "not long"
 
 test-all: $(STAMP)  ## the test suite with the long tests
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest $(WORKERS)
 
 lint: $(STAMP)  ## ruff, mypy and the order of the rooms
 	@$(BIN)/ruff check .
