@@ -6,6 +6,7 @@ import json
 
 import pytest
 import torch
+from filelock import FileLock
 from safetensors.torch import load_file
 
 from cala.encoders.weights import load_encoder_file
@@ -159,6 +160,15 @@ def test_disk_full_keeps_the_old_checkpoint(tmp_path, monkeypatch):
         with pytest.raises(InputError, match=r"No space left.*still there"):
             train_base(session(out), resume=True, stop=stop_after(2))
     assert (out / CHECKPOINT).read_bytes() == before
+    assert train_base(session(out), resume=True) is not None
+
+
+def test_one_process_at_a_time(tmp_path):
+    out = tmp_path / "shared"
+    out.mkdir()
+    with FileLock(out / "lock"), pytest.raises(InputError, match="another process is training"):
+        train_base(session(out))
+    assert train_base(session(out), stop=stop_after(2)) is None
     assert train_base(session(out), resume=True) is not None
 
 

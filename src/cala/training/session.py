@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import BaseFileLock, FileLock, Timeout
 from torch import nn
 
 from cala.data.images import ImageSet
@@ -139,8 +140,10 @@ def train_base(
     if found is not None:
         trainer.restore(found[0], found[2])
     first = session.ranks.rank == 0
+    lock = FileLock(out / "lock", timeout=0)
     if first:
         _make_folder(out)
+        _hold(lock, out)
         write_text(out / CONFIG, json.dumps(session.config, indent=1) + "\n")
     written = time.monotonic()
 
@@ -160,11 +163,16 @@ def train_base(
             save()
         return stopping
 
-    if not trainer.run(after_step=each_step, after_epoch=lambda t: after_epoch(t.progress.log[-1])):
-        return None
-    save()
-    if first:
-        _write_encoder(session, trainer, rows)
+    try:
+        if not trainer.run(
+            after_step=each_step, after_epoch=lambda t: after_epoch(t.progress.log[-1])
+        ):
+            return None
+        save()
+        if first:
+            _write_encoder(session, trainer, rows)
+    finally:
+        lock.release()
     session.ranks.wait()
     return out / ENCODER
 
@@ -238,6 +246,15 @@ def _same(found: dict[str, Any], wanted: dict[str, Any], path: Path) -> None:
 def _short(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) < 100 else f"{text[:97]}…"
+
+
+def _hold(lock: BaseFileLock, out: Path) -> None:
+    try:
+        lock.acquire()
+    except Timeout:
+        raise InputError(
+            f"another process is training in {shown(out)}: wait for it, or choose another folder"
+        ) from None
 
 
 def _make_folder(out: Path) -> None:
