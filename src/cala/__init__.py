@@ -6,15 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cala.estimator import CalaClassifier
+    from cala.model import Model, fit, load
 
 __version__ = "0.1.0"
-__all__ = ["CalaClassifier", "__version__"]
+__all__ = ["CalaClassifier", "Model", "__version__", "fit", "load"]
 
 
 def __getattr__(name: str) -> Any:
-    # torch takes seconds to import, so the estimator is loaded on first use.
+    # torch takes seconds to import, so what needs it is loaded on first use.
     if name == "CalaClassifier":
         from cala.estimator import CalaClassifier
 
         return CalaClassifier
+    if name in ("Model", "fit", "load"):
+        from cala import model
+
+        return getattr(model, name)
     raise AttributeError(f"module 'cala' has no attribute {name!r}")

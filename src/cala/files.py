@@ -62,6 +62,7 @@ def atomic(path: Path) -> Iterator[Path]:
             os.fsync(written.fileno())
         temporary.chmod(rights)  # some writers make a file of their own
         os.replace(temporary, path)
+        sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -70,6 +71,28 @@ def write_text(path: Path, text: str) -> None:
     """Write a small file in one step: readers see the old text or the new one, never a part."""
     with atomic(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file in one step and see it on the disk before returning."""
+    with atomic(path) as temporary:
+        descriptor = os.open(temporary, os.O_WRONLY)
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+        finally:
+            os.close(descriptor)
+
+
+def sync_folder(folder: Path) -> None:
+    """See to it that new and renamed files of a folder survive a power cut."""
+    with suppress(OSError):  # not every system can open a folder
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def chunks(path: Path) -> Iterator[bytes]:

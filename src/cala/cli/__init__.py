@@ -7,7 +7,7 @@ import sys
 import typer
 
 from cala import __version__
-from cala.cli import cache, data, encode, lists, report, run, train
+from cala.cli import cache, data, encode, evaluate, fit, lists, manage, predict, report, run, train
 from cala.errors import CalaError
 
 app = typer.Typer(
@@ -34,6 +34,8 @@ def _root(
     """Teach a frozen vision model new classes from a handful of images."""
 
 
+for group in (fit, predict, evaluate, manage):
+    group.register(app)
 run.register(app)
 report.register(app)
 train.register(app)

@@ -64,6 +64,14 @@ def decode(
         raise ImageError(path, _why(path, error)) from error
 
 
+def to_pixels(image: Image.Image) -> Pixels:
+    """(h, w, 3) of an image that is open already, upright, as RGB, on white."""
+    try:
+        return np.array(_rgb(_upright(image.copy())))
+    except Exception as error:  # an image that is opened lazily may be broken
+        raise ImageError(getattr(image, "filename", "") or "image", reason(error)) from error
+
+
 def _why(path: Path, error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):
         empty = path.stat().st_size == 0

@@ -235,6 +235,25 @@ class CalaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ) from None
         return {"_head": head, "classes_": np.delete(self.classes_, column)}
 
+    def rename(self, old: Any, new: Any) -> Self:
+        """Give a class another label, which no other class has; nothing else changes."""
+        return self._change(lambda now: now._renamed(old, new))
+
+    def _renamed(self, old: Any, new: Any) -> dict[str, Any]:
+        check_is_fitted(self)
+        column = find_label(old, self.classes_)
+        if column is None:
+            raise InputError(
+                f"cannot rename {old!r}: known classes are {some_labels(self.classes_)}"
+            )
+        label = labels_like(given_labels([new]), self.classes_)
+        taken = find_label(new, self.classes_)
+        if taken not in (None, column):
+            raise InputError(f"cannot rename {old!r} to {new!r}: there is such a class already")
+        classes = self.classes_.astype(np.result_type(self.classes_.dtype, label.dtype))
+        classes[column] = label[0]
+        return {"classes_": classes}
+
     def set_operating_point(
         self,
         objective: str = "accuracy",
@@ -270,7 +289,7 @@ class CalaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             now = copy.copy(self)
             new = changed(now)
             with SWAPPING:
-                if self._head is now._head:
+                if self._head is now._head and self.classes_ is now.classes_:
                     self.__dict__ = {**self.__dict__, **new}
                     return self
 
@@ -298,6 +317,9 @@ class CalaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for start in range(0, len(X), PREDICT_ROWS):
             yield self._head.logits(as_tensor(X[start : start + PREDICT_ROWS], self.device))
 
+    def familiarity(self, X):  # STUB
+        return np.full(len(X), np.nan)
+
     # A head is never changed once it is in place, so one read of it is one state.
 
     @property
@@ -323,6 +345,11 @@ class CalaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def delta_(self) -> float:
         head = self._fitted_head()
         return head.delta if isinstance(head, AdaptedHead) else 0.0
+
+    @property
+    def head_(self) -> Any:
+        """The fitted head, in whose place every change puts another one."""
+        return self._fitted_head()
 
     def _fitted_head(self) -> Any:
         if not hasattr(self, "_head"):

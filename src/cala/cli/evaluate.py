@@ -1,0 +1,120 @@
+"""`cala eval`: how well a model does on photos it has not learned from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from cala.cli.own import AS_JSON, DEVICE, ENCODER, MODEL, QUIET, note, percent
+
+if TYPE_CHECKING:
+    from cala.model.evaluation import Evaluation
+
+
+def register(app: typer.Typer) -> None:
+    app.command(name="eval")(evaluate)
+
+
+def evaluate(
+    model: Path = MODEL,
+    photos: Path = typer.Argument(..., help="A folder with one folder of photos per class."),
+    reject: float | None = typer.Option(
+        None,
+        help="Share of genuine photos that may be called unknown (default: the model's).",
+        show_default=False,
+    ),
+    mistakes: int = typer.Option(10, min=0, help="How many confusions to list."),
+    skip_bad: bool = typer.Option(False, "--skip-bad", help="Leave out unreadable photos."),
+    encoder: str | None = ENCODER,
+    device: str = DEVICE,
+    as_json: bool = AS_JSON,
+    quiet: bool = QUIET,
+) -> None:
+    """Test a model on labelled photos that it has not learned from.
+
+    Folders named like a class of the model test that class; all other folders are strangers, and
+    test whether the model knows what it does not know.
+
+    Example: cala eval birds photos/test/
+    """
+    from cala.cli.devices import choose_device
+    from cala.cli.progress import progress_bar
+    from cala.errors import InputError
+    from cala.files import shown
+    from cala.model import load
+    from cala.model.labelled import labelled_files
+    from cala.model.photos import with_readable
+
+    opened = load(model, encoder=encoder, device=choose_device(device))
+    paths, names = labelled_files(photos, "test")
+    label = dict(zip(paths, names, strict=True))
+    done = 0
+    with progress_bar("looking at photos", quiet) as advance:
+
+        def count(images: int) -> None:
+            nonlocal done
+            done += images
+            advance(done, len(paths))
+
+        found, bad = with_readable(
+            paths,
+            lambda good: opened.evaluate(
+                good, [label[path] for path in good], reject=reject, advance=count
+            ),
+        )
+    if found is None or (bad and not skip_bad):
+        path, reason = bad[0]
+        raise InputError(
+            f"{shown(path)}: {reason}. Mend or remove it, or leave out such photos with --skip-bad"
+        )
+    if as_json:
+        typer.echo(json.dumps({"model": str(model), "version": opened.version, **found.to_json()}))
+        return
+    for path, reason in bad:
+        note(f"left out {shown(path)}: {reason}")
+    _print(found, mistakes)
+
+
+def _print(found: Evaluation, most: int) -> None:
+    from cala.files import shown
+
+    if found.learned_from:
+        note(
+            f"{found.learned_from} of these photos taught the model: its results on them are too "
+            "good"
+        )
+    for text, kind, share in (("known", "known", found.known), ("new", "new", found.new)):
+        count = found.counted(kind)
+        if count:
+            typer.echo(f"{text + ' classes':15} {percent(share):>7}  of {count:,} photos")
+    if found.photos:
+        typer.echo(f"{'all':15} {percent(found.accuracy):>7}  of {found.photos:,} photos")
+    if found.hm == found.hm:
+        typer.echo(f"{'harmonic mean':15} {percent(found.hm):>7}")
+    _print_unknown(found)
+    wrong = found.mistakes(most)
+    if wrong:
+        typer.echo("\nmistaken most often:")
+    for mistake in wrong:
+        of = next(c.photos for c in found.classes if c.name == mistake.true)
+        typer.echo(
+            f"  {shown(mistake.true)} for {shown(mistake.taken_for)}: {mistake.photos} of {of}"
+        )
+
+
+def _print_unknown(found: Evaluation) -> None:
+    judged = found.rejections
+    parts = [("known", judged.known), ("new", judged.new)]
+    there = [(kind, share) for kind, share in parts if share == share]
+    said = ", ".join(f"{percent(share)} of {kind} photos" for kind, share in there)
+    if said:
+        typer.echo(f"\ncalled unknown by mistake: {said} (asked for: {percent(judged.rate)})")
+    if judged.strange_photos:
+        typer.echo(
+            f"strangers: {percent(judged.strange)} of {judged.strange_photos:,} photos called "
+            f"unknown; AUROC {judged.auroc:.3f}, {percent(judged.fpr95)} pass where 95 % of the "
+            "others do"
+        )

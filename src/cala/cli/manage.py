@@ -1,0 +1,155 @@
+"""`cala show`, `undo`, `forget`, `rename`, `tune`: look after a model without any photo."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from cala.cli.own import AS_JSON, MODEL, note
+
+if TYPE_CHECKING:
+    from cala.model import Model
+
+
+def register(app: typer.Typer) -> None:
+    for command in (show, undo, forget, rename, tune):
+        app.command()(command)
+
+
+def show(
+    model: Path = MODEL,
+    as_json: bool = AS_JSON,
+) -> None:
+    """List a model's classes in order of arrival, and every change made to it.
+
+    β is what the adapter adds to a new class; the closest class is the one that its prototype is
+    most similar to.
+
+    Example: cala show birds
+    """
+    from cala.model import load
+    from cala.model.overview import overview
+
+    opened = load(model)
+    found = overview(opened)
+    if as_json:
+        typer.echo(json.dumps(found))
+        return
+    _print(found)
+
+
+def undo(
+    model: Path = MODEL,
+    redo: bool = typer.Option(False, "--redo", help="Take the last undo back instead."),
+    as_json: bool = AS_JSON,
+) -> None:
+    """Go back by one change; again, by one more.
+
+    Where the newest version is damaged, this goes back to the last one that is whole.
+
+    Example: cala undo birds
+    """
+    from cala.model import load
+    from cala.store import Store
+
+    store = Store(model)
+    version = store.redo() if redo else store.undo()
+    _say(load(model).cleared(), version, "redo" if redo else "undo", as_json)
+
+
+def forget(
+    model: Path = MODEL,
+    name: str = typer.Argument(..., help="The class to remove."),
+    as_json: bool = AS_JSON,
+) -> None:
+    """Remove a class; the others stay as they are.
+
+    Example: cala forget birds kingfisher
+    """
+    from cala.model import load
+
+    opened = load(model).forget(name)
+    _say(opened, opened.version, "forget", as_json)
+
+
+def rename(
+    model: Path = MODEL,
+    old: str = typer.Argument(..., help="Its name now."),
+    new: str = typer.Argument(..., help="Its new name, which no other class has."),
+    as_json: bool = AS_JSON,
+) -> None:
+    """Call a class by another name.
+
+    Example: cala rename birds kingfisher "common kingfisher"
+    """
+    from cala.model import load
+
+    opened = load(model).rename(old, new)
+    _say(opened, opened.version, "rename", as_json)
+
+
+def tune(
+    model: Path = MODEL,
+    objective: str | None = typer.Option(
+        None,
+        help="accuracy: most photos right; harmonic: known and new classes alike.",
+        show_default=False,
+    ),
+    max_base_loss: float | None = typer.Option(
+        None,
+        help="As far towards new classes as this loss of accuracy on known ones allows.",
+        show_default=False,
+    ),
+    reject: float | None = typer.Option(
+        None, help="Share of genuine photos that may be called unknown.", show_default=False
+    ),
+    as_json: bool = AS_JSON,
+) -> None:
+    """Move a model between its known and its new classes; no photo is needed.
+
+    Examples: cala tune birds --objective harmonic · cala tune birds --max-base-loss 0.01
+    """
+    from cala.model import load
+
+    opened = load(model).tune(objective=objective, max_base_loss=max_base_loss, reject=reject)
+    _say(opened, opened.version, "tune", as_json)
+
+
+def _say(opened: Model, version: int, action: str, as_json: bool) -> None:
+    from cala.files import shown
+
+    if as_json:
+        said = {"model": str(opened.path), "version": version, "classes": opened.classes}
+        typer.echo(json.dumps({"action": action, **said}))
+        return
+    typer.echo(f"{shown(opened.path)} knows {len(opened.classes)} classes (version {version})")
+
+
+def _print(found: dict[str, Any]) -> None:
+    from cala.files import shown
+
+    encoder, settings = found["encoder"], found["settings"]
+    typer.echo(
+        f"{shown(found['model'])}, version {found['version']}: {len(found['classes'])} classes; "
+        f"{shown(encoder['uri'])}, {settings['method']}, {settings['objective']}, "
+        f"unknown at {settings['reject']}"
+    )
+    width = max(len(shown(one["name"])) for one in found["classes"])
+    width = min(max(width, 5), 40)
+    typer.echo(f"\n{'class':{width}}  kind   photos       β  closest class")
+    for one in found["classes"]:
+        beta = f"{one['shift']:+.2f}" if one["kind"] == "new" else ""
+        near = one["closest"]
+        closest = f"{shown(near['name'])} ({near['cosine']:.2f})" if near else ""
+        typer.echo(
+            f"{shown(one['name']):{width}}  {one['kind']:5}  {one['photos']:6,}  {beta:>6}  "
+            f"{closest}"
+        )
+    typer.echo("\nhistory:")
+    for entry in found["history"]:
+        typer.echo(f"  {entry['version']:>3}  {entry['time'][:16]}  {entry['text']}")
+    for text in found["notes"]:
+        note(text)

@@ -1,0 +1,31 @@
+"""Options that the commands for your own photos share, and how they speak."""
+
+from __future__ import annotations
+
+import typer
+
+MODEL = typer.Argument(..., help="The model: the folder that `cala fit` made.")
+SKIP_BAD = typer.Option(False, "--skip-bad", help="Leave out photos that cannot be read.")
+THUMBNAILS = typer.Option(
+    False, "--keep-thumbnails", help="Store small copies of the photos for `cala serve`."
+)
+ENCODER = typer.Option(
+    None, help="Where the model's encoder is, if it has moved.", show_default=False
+)
+DEVICE = typer.Option("auto", help="cpu, cuda, cuda:1, mps or auto.")
+AS_JSON = typer.Option(False, "--json", help="Print the result for machines.")
+QUIET = typer.Option(False, "--quiet", "-q", help="No progress, no hints.")
+
+
+def note(text: str) -> None:
+    """Something the user should know, on the error stream."""
+    typer.echo(f"note: {text}", err=True)
+
+
+def percent(share: float) -> str:
+    """A share for people; a dash where there is none.
+
+    >>> percent(0.4567), percent(float("nan"))
+    ('45.7 %', '–')
+    """
+    return "–" if share != share else f"{100 * share:.1f} %"

@@ -1,0 +1,160 @@
+"""`cala predict`: what photos show."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from cala.cli.own import AS_JSON, DEVICE, ENCODER, MODEL, QUIET, percent
+
+if TYPE_CHECKING:
+    from cala.model.prediction import Prediction, Why
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(predict)
+
+
+def predict(
+    model: Path = MODEL,
+    photos: list[Path] = typer.Argument(..., help="Photos, and folders of photos at any depth."),
+    top: int = typer.Option(1, min=1, help="How many classes to show of each photo."),
+    unknown: str = typer.Option(
+        "on", help="on: say so where nothing fits; report: only note it; off: do not ask."
+    ),
+    reject: float | None = typer.Option(
+        None,
+        help="Share of genuine photos that may be called unknown (default: the model's).",
+        show_default=False,
+    ),
+    why: bool = typer.Option(False, "--why", help="Show the closest classes and what β changed."),
+    table: Path | None = typer.Option(
+        None, "--csv", help="Write a table to this file too.", show_default=False
+    ),
+    encoder: str | None = ENCODER,
+    device: str = DEVICE,
+    as_json: bool = AS_JSON,
+    quiet: bool = QUIET,
+) -> None:
+    """Say what photos show, or that they fit nothing the model knows.
+
+    Photos that cannot be read are named; the others are answered all the same, and the exit code
+    is 1.
+
+    Examples: cala predict birds some.jpg · cala predict birds trip/ --top 3 --csv trip.csv
+    """
+    from cala.cli.devices import choose_device
+    from cala.cli.progress import progress_bar
+    from cala.files import shown
+    from cala.model import load
+    from cala.model.photos import find_files, with_readable
+
+    opened = load(model, encoder=encoder, device=choose_device(device))
+    paths = find_files(photos)
+    done = 0
+    with progress_bar("looking at photos", quiet) as advance:
+
+        def count(images: int) -> None:
+            nonlocal done
+            done += images
+            advance(done, len(paths))
+
+        found, bad = with_readable(
+            paths,
+            lambda good: opened.explain(
+                good, top=top, unknown=unknown, reject=reject, why=why, advance=count
+            ),
+        )
+    answers = found or []
+    if table is not None:
+        _write_csv(table, answers)
+    if as_json:
+        said = {
+            "model": str(model),
+            "version": opened.version,
+            "predictions": [answer.to_json() for answer in answers],
+            "errors": [{"image": str(path), "error": reason} for path, reason in bad],
+        }
+        typer.echo(json.dumps(said))
+    else:
+        _print(answers, top)
+        for path, reason in bad:
+            typer.echo(f"error: {shown(path)}: {reason}", err=True)
+    if bad:
+        raise typer.Exit(1)
+
+
+def _print(answers: Sequence[Prediction], top: int) -> None:
+    from cala.files import shown
+
+    width = max((len(shown(answer.image)) for answer in answers), default=0)
+    for answer in answers:
+        image = shown(answer.image).ljust(min(width, 60))
+        typer.echo(f"{image}  {_words(answer)}")
+        for label, share in answer.top[1:top]:
+            typer.echo(f"{'':{min(width, 60)}}  {shown(label)} {percent(share)}")
+        if answer.why is not None:
+            _print_why(answer.why)
+
+
+def _words(answer: Prediction) -> str:
+    from cala.files import shown
+
+    best = f"{shown(answer.best)} {percent(answer.probability)}"
+    if answer.label != answer.best:
+        return f"unknown (closest: {best})"
+    return f"{best} (perhaps unknown)" if answer.unknown else best
+
+
+def _print_why(why: Why) -> None:
+    from cala.files import shown
+
+    width = max(len(shown(relative.label)) for relative in why.closest)
+    typer.echo(f"    {'closest class':{max(width, 13)}}  kind   cosine  logit    β adds")
+    for near in why.closest:
+        typer.echo(
+            f"    {shown(near.label):{max(width, 13)}}  {near.kind:5}  {near.cosine:6.3f}  "
+            f"{near.logit:6.2f}  {near.shift:+8.2f}"
+        )
+    said = (
+        f"without the adapter the answer would be {shown(why.without_adapter)}"
+        if why.changed
+        else "without the adapter the answer would be the same"
+    )
+    typer.echo(f"    {said}")
+
+
+def _write_csv(path: Path, answers: Sequence[Prediction]) -> None:
+    import io
+
+    from cala.errors import InputError
+    from cala.files import reason, shown, write_text
+
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    most = max((len(answer.top) for answer in answers), default=1)
+    header = ["image", "label", "best", "kind", "probability", "familiarity", "unknown"]
+    for place in range(2, most + 1):
+        header += [f"label {place}", f"probability {place}"]
+    writer.writerow(header)
+    for answer in answers:
+        fits = "" if answer.familiarity != answer.familiarity else f"{answer.familiarity:.4f}"
+        row = [answer.image, answer.label, answer.best, answer.kind]
+        row += [f"{answer.probability:.4f}", fits, str(answer.unknown).lower()]
+        for label, share in answer.top[1:]:
+            row += [label, f"{share:.4f}"]
+        writer.writerow([_plain(cell) for cell in row])
+    try:
+        write_text(path, text.getvalue())
+    except OSError as error:
+        raise InputError(f"{shown(path)} cannot be written ({reason(error)})") from error
+
+
+def _plain(cell: str) -> str:
+    """Bytes of a file name that are no text cannot be written as text."""
+    return cell.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -1,0 +1,205 @@
+"""`fit`: from a folder of photos to a model on disk."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cala.core.mixing import FakePool
+from cala.data.images import ImageSet, ImageSplit
+from cala.data.sets import open_images
+from cala.encoders import load_encoder
+from cala.encoders.base import Encoder
+from cala.encoders.embed import embed
+from cala.encoders.encode import held_out
+from cala.encoders.fakes import fake_pool
+from cala.errors import BaseQueryWarning, FallbackWarning, InputError
+from cala.estimator import CalaClassifier
+from cala.files import shown
+from cala.model.knowledge import EncoderCard, Knowledge, check_name
+from cala.model.learnable import digests_of, fresh_photos, journal_entry
+from cala.model.model import Model, check_reject
+from cala.model.seen import SeenPhotos
+from cala.store import Store
+
+DEFAULT_ENCODER = "efficientnet-lite0"
+MIXED = 2000  # images at most by default: each costs as much as a photo
+MIXED_PER_CLASS = 25
+FEW_PHOTOS = 5
+
+Advance = Callable[[int, int], None]
+
+
+def fit(
+    photos: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    encoder: str | os.PathLike[str] | Encoder = DEFAULT_ENCODER,
+    method: str = "cala-plus",
+    metric: str | None = None,
+    objective: str = "accuracy",
+    max_base_loss: float | None = None,
+    expect: int | None = None,
+    fakes: str | int = "image",
+    tta: str = "none",
+    reject: float = 0.05,
+    seed: int = 0,
+    skip_bad: bool = False,
+    keep_thumbnails: bool = False,
+    device: str = "cpu",
+    advance: Advance = lambda done, total: None,
+) -> Model:
+    """Learn the classes of a folder (one folder of photos per class) and write a model.
+
+    out : folder of the model, which must not be there yet
+    expect : how many classes will be added later in all; by default two thirds of the first ones
+    fakes : `image` mixes at most 2,000 images, a number at most so many, `feature` none: it mixes
+        embeddings, which costs nothing and teaches less
+    reject : share of genuine photos that `predict` may call unknown
+    advance : called with the number of finished images and of all images, mixed ones included
+    """
+    store = Store(Path(out))
+    store.check_free()
+    check_reject(reject)
+    wanted = mixed_images(fakes)
+    found = open_images(Path(photos), "folder", on_bad="skip" if skip_bad else "raise")
+    notes = [f"left out {bad.name} ({bad.why})" for bad in found.skipped]
+    split, digests, again = _once(found)
+    if again:
+        notes.append(f"{again} photos are there twice and were left out")
+    coder = encoder if isinstance(encoder, Encoder) else load_encoder(encoder, device)
+    pairs, each = _sizes(wanted, len(found.classes))
+    total, done = len(split) + pairs * each, 0
+
+    def count(images: int) -> None:
+        nonlocal done
+        done += images
+        advance(done, total)
+
+    advance(0, total)
+    features = embed(split, coder, tta=tta, advance=count)
+    classifier = CalaClassifier(
+        method,
+        metric=metric,
+        scale="auto" if coder.scale is None else coder.scale,
+        objective=objective,
+        max_base_loss=max_base_loss,
+        expected_novel=expect,
+        random_state=seed,
+    )
+    pool: FakePool | None = None
+    if pairs:
+        rows = np.arange(len(split))
+        pool = fake_pool(
+            split, rows, coder, pairs=pairs, images=each, tta=tta, seed=seed, advance=count
+        )
+    names = np.array(found.classes, dtype=str)[split.labels]
+    holdout = held_out(split, range(len(found.classes)), coder)
+    notes += _fit(classifier, features, names, pool, holdout)
+    notes += _about_base(split)
+    uri = coder.name if isinstance(encoder, Encoder) else _lasting(os.fspath(encoder))
+    owners = SeenPhotos.empty().with_photos(digests, split.labels.tolist())
+    knowledge = Knowledge(
+        classifier,
+        owners,
+        EncoderCard(uri, coder.fingerprint, coder.dim, tta),
+        reject,
+        str(fakes),
+        tuple(notes),
+    )
+    counts = dict(Counter(names.tolist()))
+    entry = journal_entry("fit", counts, digests, again)
+    return Model._created(store, knowledge, entry, coder, split if keep_thumbnails else None)
+
+
+def mixed_images(fakes: str | int) -> int:
+    """How many images to mix at the most; 0 for none."""
+    if fakes == "image":
+        return MIXED
+    if fakes == "feature":
+        return 0
+    try:
+        number = int(fakes)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise InputError(f"fakes is {fakes!r}: give image, feature, or how many images to mix")
+    return number
+
+
+def _sizes(images: int, classes: int) -> tuple[int, int]:
+    """Fake classes and images of each, within a number of images."""
+    if images == 0:
+        return 0, 0
+    each = min(MIXED_PER_CLASS, images)
+    return min(images // each, classes * (classes - 1) // 2), each
+
+
+def _once(found: ImageSet) -> tuple[ImageSplit, tuple[bytes, ...], int]:
+    """The set's photos without repeats."""
+    if len(found.classes) < 2:
+        raise InputError(
+            f"{shown(found.source)} has 1 class ('{shown(found.classes[0])}'): put at least two "
+            "known classes there, each in a folder of its own"
+        )
+    for name in found.classes:
+        check_name(name)
+    split = found.train
+    names = [found.classes[label] for label in split.labels]
+    fresh = fresh_photos(split.names, digests_of(split), names, lambda digest: None)
+    kept = split.take(fresh.rows)
+    empty = set(range(len(found.classes))) - set(kept.labels.tolist())
+    if empty:
+        raise InputError(f"'{shown(found.classes[min(empty)])}' has no photo to learn from")
+    return kept, fresh.digests, fresh.again
+
+
+def _fit(
+    classifier: CalaClassifier,
+    features: Any,
+    names: Any,
+    pool: FakePool | None,
+    holdout: Any,
+) -> list[str]:
+    """Fit, and return what the fit had to say instead of warning about it."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        classifier.fit(
+            features,
+            names,
+            fake=None if pool is None else pool.features,
+            pairs=None if pool is None else pool.pairs,
+            holdout=holdout,
+        )
+    notes = []
+    for warning in said:
+        if issubclass(warning.category, BaseQueryWarning | FallbackWarning):
+            notes.append(str(warning.message))
+        else:
+            warnings.warn_explicit(
+                warning.message, warning.category, warning.filename, warning.lineno
+            )
+    return list(dict.fromkeys(notes))
+
+
+def _about_base(split: ImageSplit) -> list[str]:
+    """What a user should know about a base that is small."""
+    counts = np.bincount(split.labels)
+    few = int((counts < FEW_PHOTOS).sum())
+    if not few:
+        return []
+    return [
+        f"{few} of {len(counts)} known classes have fewer than {FEW_PHOTOS} photos: what is "
+        "learned about them is uncertain; add more with `cala add`"
+    ]
+
+
+def _lasting(uri: str) -> str:
+    """A path that still leads to the encoder's file from another working folder."""
+    return os.path.abspath(uri) if os.path.exists(uri) else uri

@@ -1,0 +1,351 @@
+"""`Model`: a folder on disk, its encoder, and what can be done with both."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cala.data.images import ImageSplit
+from cala.data.survey import survey
+from cala.encoders import load_encoder
+from cala.encoders.base import Encoder
+from cala.encoders.embed import embed
+from cala.errors import InputError
+from cala.files import shown
+from cala.model.evaluation import Evaluation, evaluate
+from cala.model.knowledge import Knowledge, check_name
+from cala.model.learnable import digests_of, fresh_photos, journal_entry
+from cala.model.photos import gather
+from cala.model.prediction import Prediction, predict
+from cala.model.thumbnails import drop_thumbnails, write_thumbnails
+from cala.store import Content, Entry, Store
+
+Advance = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Added:
+    """What `add` did: new photos per class, which classes are new, photos left out."""
+
+    photos: dict[str, int]
+    new: tuple[str, ...]
+    again: int
+    skipped: tuple[str, ...] = ()
+    version: int = 0
+
+
+class Model:
+    """A model on disk. Every change is a new version, there at once or not at all.
+
+    Two processes may change a model at the same time: their changes follow each other.
+
+    path : its folder
+    encoder : only where the one that the model names has moved; its fingerprint must fit
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        encoder: str | os.PathLike[str] | Encoder | None = None,
+        device: str = "cpu",
+    ) -> None:
+        self.store = Store(Path(path))
+        self.device = device
+        self._encoder: Encoder | None = None
+        self._given = encoder
+        self.knowledge = Knowledge.from_content(self.store.read())
+
+    @classmethod
+    def _created(
+        cls,
+        store: Store,
+        knowledge: Knowledge,
+        entry: Entry,
+        encoder: Encoder,
+        thumbnails: ImageSplit | None,
+    ) -> Model:
+        store.create(knowledge.to_content(), entry)
+        if thumbnails is not None:
+            write_thumbnails(store.path, thumbnails)
+        model = cls(store.path, encoder=encoder)
+        return model
+
+    def __repr__(self) -> str:
+        return f"Model({str(self.path)!r}: {len(self.classes)} classes)"
+
+    @property
+    def path(self) -> Path:
+        return self.store.path
+
+    @property
+    def version(self) -> int:
+        """Number of the version on disk; every change counts it up."""
+        return self.store.version()
+
+    @property
+    def classes(self) -> list[str]:
+        """In order of arrival; the first `n_known` were there at `fit`."""
+        return self.knowledge.names
+
+    @property
+    def n_known(self) -> int:
+        return self.knowledge.n_known
+
+    @property
+    def encoder(self) -> Encoder:
+        """Loaded when first needed, and checked to be the one that the model was made with."""
+        if self._encoder is None:
+            self._encoder = self._load_encoder()
+        return self._encoder
+
+    def _load_encoder(self) -> Encoder:
+        card = self.knowledge.encoder
+        given = card.uri if self._given is None else self._given
+        try:
+            found = given if isinstance(given, Encoder) else load_encoder(given, self.device)
+        except InputError as error:
+            raise InputError(
+                f"{shown(self.path)} needs its encoder {shown(card.uri)}, which cannot be loaded "
+                f"({error}). Where it has moved, give its new place with --encoder"
+            ) from error
+        if found.fingerprint != card.fingerprint:
+            raise InputError(
+                f"{shown(given)} is not the encoder that {shown(self.path)} was made with: its "
+                f"fingerprint is {found.fingerprint[:12]}…, not {card.fingerprint[:12]}…"
+            )
+        return found
+
+    def reload(self) -> Model:
+        """See what other processes have changed."""
+        self.knowledge = Knowledge.from_content(self.store.read())
+        return self
+
+    # Changes
+
+    def add(
+        self,
+        images: Any,
+        label: str | Sequence[str],
+        *,
+        skip_bad: bool = False,
+        keep_thumbnails: bool = False,
+        advance: Advance = lambda done: None,
+    ) -> Added:
+        """Learn photos of a new class, or more photos of one that is known.
+
+        images : paths, folders, PIL images or arrays; label : their class, or one for each
+        """
+        split = gather(images)
+        names = [label] * len(split) if isinstance(label, str) else list(label)
+        if len(names) != len(split):
+            raise InputError(f"{len(names)} labels for {len(split)} photos: give one for each")
+        for name in set(names):
+            check_name(name)
+        skipped: tuple[str, ...] = ()
+        if skip_bad:
+            split, names, skipped = _readable(split, names)
+        digests = digests_of(split)
+        features = embed(split, self.encoder, tta=self.knowledge.encoder.tta, advance=advance)
+        done: list[tuple[Knowledge, Added]] = []
+
+        def make(content: Content) -> tuple[Content, Entry] | None:
+            before = Knowledge.from_content(content)
+            after, added = _learned(before, split, features, names, digests)
+            done.append((after, added))
+            if not added.photos:
+                return None
+            if keep_thumbnails:
+                write_thumbnails(self.path, split)
+            return after.to_content(), journal_entry("add", added.photos, digests, added.again)
+
+        version = self.store.change(make)
+        self.knowledge, added = done[-1]
+        return replace(added, version=version, skipped=skipped)
+
+    def forget(self, label: str) -> Model:
+        """Remove a class."""
+        return self._change(lambda k: k.without(label), Entry("forget", {"class": label}))
+
+    def rename(self, old: str, new: str) -> Model:
+        """Call a class by another name."""
+        entry = Entry("rename", {"from": old, "to": new})
+        return self._change(lambda k: k.renamed(old, new), entry)
+
+    def tune(
+        self,
+        *,
+        objective: str | None = None,
+        max_base_loss: float | None = None,
+        reject: float | None = None,
+    ) -> Model:
+        """Move the operating point or the rejection rate; no photo is needed for that."""
+        given = {"objective": objective, "max_base_loss": max_base_loss, "reject": reject}
+        details = {name: value for name, value in given.items() if value is not None}
+        if not details:
+            raise InputError("nothing to change: give objective, max_base_loss or reject")
+        if reject is not None:
+            check_reject(reject)
+
+        def tuned(knowledge: Knowledge) -> Knowledge:
+            classifier = knowledge.classifier
+            if objective is not None or max_base_loss is not None:
+                classifier = copy.copy(classifier)
+                classifier.objective = objective or "accuracy"
+                classifier.max_base_loss = max_base_loss
+                classifier.set_operating_point(classifier.objective, max_base_loss=max_base_loss)
+            rate = knowledge.reject if reject is None else reject
+            return replace(knowledge, classifier=classifier, reject=rate)
+
+        return self._change(tuned, Entry("tune", details))
+
+    def undo(self) -> Model:
+        """Go back by one change."""
+        self.store.undo()
+        return self.cleared()
+
+    def redo(self) -> Model:
+        """Take an undo back."""
+        self.store.redo()
+        return self.cleared()
+
+    def _change(self, make: Callable[[Knowledge], Knowledge], entry: Entry) -> Model:
+        done: list[Knowledge] = []
+
+        def changed(content: Content) -> tuple[Content, Entry]:
+            done.append(make(Knowledge.from_content(content)))
+            return done[-1].to_content(), entry
+
+        self.store.change(changed)
+        self.knowledge = done[-1]
+        return self.cleared()
+
+    def cleared(self) -> Model:
+        drop_thumbnails(self.path, lambda: self.store.reachable("photos"))
+        return self.reload()
+
+    # Questions
+
+    def embed(self, images: Any, advance: Advance = lambda done: None) -> NDArray[np.float32]:
+        """Embeddings (n, d) of photos, each computed once, ever."""
+        tta = self.knowledge.encoder.tta
+        return embed(gather(images), self.encoder, tta=tta, advance=advance)
+
+    def predict(
+        self, images: Any, *, unknown: str = "on", reject: float | None = None
+    ) -> list[str]:
+        """The class of each photo, or "unknown"."""
+        return [answer.label for answer in self.explain(images, unknown=unknown, reject=reject)]
+
+    def explain(
+        self,
+        images: Any,
+        *,
+        top: int = 3,
+        unknown: str = "on",
+        reject: float | None = None,
+        why: bool = False,
+        advance: Advance = lambda done: None,
+    ) -> list[Prediction]:
+        """Everything that is known about each photo's answer.
+
+        unknown : `on` says "unknown" where nothing fits, `report` only notes it, `off` does not ask
+        reject : share of genuine photos that may be called unknown, instead of the model's own
+        """
+        if reject is not None:
+            check_reject(reject)
+        split = gather(images)
+        features = embed(split, self.encoder, tta=self.knowledge.encoder.tta, advance=advance)
+        return predict(
+            self.knowledge,
+            features,
+            split.names,
+            top=top,
+            unknown=unknown,
+            reject=reject,
+            why=why,
+        )
+
+    def evaluate(
+        self,
+        images: Any,
+        labels: Sequence[str],
+        *,
+        reject: float | None = None,
+        advance: Advance = lambda done: None,
+    ) -> Evaluation:
+        """How well it does on labelled photos; classes that it does not know are strangers."""
+        split = gather(images)
+        if len(labels) != len(split):
+            raise InputError(f"{len(labels)} labels for {len(split)} photos: give one for each")
+        features = embed(split, self.encoder, tta=self.knowledge.encoder.tta, advance=advance)
+        seen = self.knowledge.seen.owners()
+        again = sum(digest in seen for digest in digests_of(split))
+        return evaluate(self.knowledge, features, labels, reject=reject, learned_from=again)
+
+    def history(self) -> list[dict[str, Any]]:
+        """The journal, oldest change first."""
+        return self.store.journal()
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    encoder: str | os.PathLike[str] | Encoder | None = None,
+    device: str = "cpu",
+) -> Model:
+    """Open the model in a folder.
+
+    encoder : only where the one that the model names has moved
+    """
+    return Model(path, encoder=encoder, device=device)
+
+
+def check_reject(rate: Any) -> float:
+    """A share from 0 (never unknown) to 1."""
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate < 1:
+        raise InputError(f"reject is {rate!r}: give a share from 0 to 1, such as 0.05")
+    return float(rate)
+
+
+def _learned(
+    before: Knowledge,
+    split: ImageSplit,
+    features: NDArray[np.float32],
+    names: Sequence[str],
+    digests: Sequence[bytes],
+) -> tuple[Knowledge, Added]:
+    ids = dict(zip(before.classifier.head_.classes, before.names, strict=True))
+    owners = before.seen.owners()
+
+    def owner(digest: bytes) -> str | None:
+        return ids.get(owners[digest]) if digest in owners else None
+
+    fresh = fresh_photos(split.names, digests, names, owner)
+    counts = dict(Counter(fresh.names))
+    new = tuple(name for name in counts if name not in before.names)
+    added = Added(counts, new, fresh.again)
+    if not counts:
+        return before, added
+    return before.with_photos(features[fresh.rows], fresh.names, fresh.digests), added
+
+
+def _readable(split: ImageSplit, names: list[str]) -> tuple[ImageSplit, list[str], tuple[str, ...]]:
+    """Without the files that cannot be decoded, and what is wrong with these."""
+    paths = getattr(split.pixels, "paths", None)
+    if paths is None:
+        return split, names, ()
+    faults = survey(paths).faults
+    good = [row for row, why in enumerate(faults) if not why]
+    bad = tuple(f"{shown(n)} ({why})" for n, why in zip(split.names, faults, strict=True) if why)
+    if not good:
+        raise InputError(f"none of the photos can be read, such as {bad[0]}")
+    return split.take(good), [names[row] for row in good], bad

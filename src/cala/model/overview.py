@@ -1,0 +1,77 @@
+"""What `cala show` tells about a model: classes with their relatives, settings, history."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from cala.core.prototypes import normalise
+from cala.heads import AdaptedHead
+from cala.model.model import Model
+
+
+def overview(model: Model) -> dict[str, Any]:
+    """JSON values."""
+    knowledge = model.knowledge
+    classifier, head, names = knowledge.classifier, knowledge.classifier.head_, knowledge.names
+    unit = normalise(head.prototypes)
+    cosines = unit @ unit.T
+    cosines.fill_diagonal_(-torch.inf)
+    nearest = cosines.max(1)
+    photos = knowledge.seen.counts()
+    shift = head.shift if isinstance(head, AdaptedHead) else torch.zeros(len(names))
+    classes = [
+        {
+            "name": name,
+            "kind": knowledge.kind_at(column),
+            "photos": photos[head.classes[column]],
+            "beta": float(classifier.beta_[column]),
+            "shift": float(shift[column]),
+            "closest": {
+                "name": names[int(nearest.indices[column])],
+                "cosine": float(nearest.values[column]),
+            },
+        }
+        for column, name in enumerate(names)
+    ]
+    return {
+        "model": str(model.path),
+        "version": model.version,
+        "classes": classes,
+        "encoder": asdict(knowledge.encoder),
+        "settings": {
+            "method": classifier.method,
+            "metric": classifier.metric,
+            "objective": classifier.objective,
+            "max_base_loss": classifier.max_base_loss,
+            "reject": knowledge.reject,
+            "fakes": knowledge.fakes,
+        },
+        "history": [{**entry, "text": _words(entry)} for entry in model.history()],
+        "notes": list(knowledge.notes),
+    }
+
+
+def _words(entry: dict[str, Any]) -> str:
+    """One line about a change.
+
+    >>> _words({"action": "add", "classes": {"kingfisher": 5}})
+    'add kingfisher (5 photos)'
+    """
+    action = entry["action"]
+    if action in ("fit", "add"):
+        counts = entry["classes"]
+        if len(counts) == 1:
+            name, count = next(iter(counts.items()))
+            return f"{action} {name} ({count} {'photo' if count == 1 else 'photos'})"
+        return f"{action} {len(counts)} classes ({sum(counts.values()):,} photos)"
+    if action == "forget":
+        return f"forget {entry['class']}"
+    if action == "rename":
+        return f"rename {entry['from']} to {entry['to']}"
+    if action == "tune":
+        known = ("objective", "max_base_loss", "reject")
+        return "tune " + ", ".join(f"{name} {entry[name]}" for name in known if name in entry)
+    return f"{action}: back to version {entry['to']}"

@@ -1,0 +1,167 @@
+"""What a model says about a photo, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cala.core.prototypes import normalise
+from cala.estimator.arguments import as_tensor
+from cala.heads import AdaptedHead
+from cala.model.knowledge import UNKNOWN, Knowledge
+from cala.registry import check_choice
+
+ROWS = 4096
+MODES = ("on", "off", "report")
+
+
+@dataclass(frozen=True)
+class Relative:
+    """A class near a photo: cosine to its prototype, its logit, and what β and δ add to that."""
+
+    label: str
+    kind: str
+    cosine: float
+    logit: float
+    shift: float
+
+
+@dataclass(frozen=True)
+class Why:
+    """The closest classes, and the answer without the adapter."""
+
+    closest: tuple[Relative, ...]
+    without_adapter: str
+
+    @property
+    def changed(self) -> bool:
+        """Whether the adapter decided."""
+        return self.closest[0].label != self.without_adapter
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One photo's answer.
+
+    label : the best class, or `unknown`
+    best, probability : the best class whether or not it fits, and its share of the softmax
+    familiarity : share of genuine photos of such a class that look no more familiar; NaN where
+        the model cannot tell
+    top : the likeliest classes with their probabilities
+    """
+
+    image: str
+    label: str
+    best: str
+    kind: str
+    probability: float
+    familiarity: float
+    unknown: bool
+    top: tuple[tuple[str, float], ...]
+    why: Why | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        fits = self.familiarity
+        out: dict[str, Any] = {
+            "image": self.image,
+            "label": self.label,
+            "best": self.best,
+            "kind": self.kind,
+            "probability": round(self.probability, 6),
+            "familiarity": None if np.isnan(fits) else round(fits, 6),
+            "unknown": self.unknown,
+            "top": [{"label": n, "probability": round(p, 6)} for n, p in self.top],
+        }
+        if self.why is not None:
+            out["why"] = {
+                "closest": [vars(relative) for relative in self.why.closest],
+                "without_adapter": self.why.without_adapter,
+                "changed": self.why.changed,
+            }
+        return out
+
+
+def predict(
+    knowledge: Knowledge,
+    features: NDArray[np.float32],
+    names: tuple[str, ...],
+    *,
+    top: int = 1,
+    unknown: str = "on",
+    reject: float | None = None,
+    why: bool = False,
+) -> list[Prediction]:
+    """Answers for photos (n, d) called `names`."""
+    check_choice("value of unknown", unknown, MODES)
+    rate = knowledge.reject if reject is None else reject
+    answers: list[Prediction] = []
+    for start in range(0, len(features), ROWS):
+        part = slice(start, start + ROWS)
+        answers += _part(knowledge, features[part], names[part], top, unknown, rate, why)
+    return answers
+
+
+def _part(
+    knowledge: Knowledge,
+    features: NDArray[np.float32],
+    names: tuple[str, ...],
+    top: int,
+    unknown: str,
+    rate: float,
+    why: bool,
+) -> list[Prediction]:
+    classifier, labels = knowledge.classifier, knowledge.names
+    shares = torch.from_numpy(classifier.predict_proba(features))
+    values, columns = shares.topk(min(max(top, 1), len(labels)), dim=1)
+    fits = classifier.familiarity(features) if unknown != "off" else np.full(len(names), np.nan)
+    strange = fits < rate  # NaN: the model cannot tell, so it does not reject
+    reasons = _reasons(knowledge, features, max(top, 3)) if why else [None] * len(names)
+    answers = []
+    for row, image in enumerate(names):
+        order = [labels[column] for column in columns[row].tolist()]
+        answers.append(
+            Prediction(
+                image=image,
+                label=UNKNOWN if strange[row] and unknown == "on" else order[0],
+                best=order[0],
+                kind=knowledge.kind_at(int(columns[row, 0])),
+                probability=float(values[row, 0]),
+                familiarity=float(fits[row]),
+                unknown=bool(strange[row]),
+                top=tuple(zip(order, values[row].tolist(), strict=True)),
+                why=reasons[row],
+            )
+        )
+    return answers
+
+
+def _reasons(knowledge: Knowledge, features: NDArray[np.float32], count: int) -> list[Why | None]:
+    head, labels = knowledge.classifier.head_, knowledge.names
+    host = head.host if isinstance(head, AdaptedHead) else head
+    shift: Tensor = (
+        head.shift if isinstance(head, AdaptedHead) else torch.zeros(len(labels), dtype=head.dtype)
+    )
+    unit = head.embed(as_tensor(features, "cpu").to(head.dtype))
+    plain = host.unit_logits(unit)
+    cosines = unit @ normalise(head.prototypes).T
+    best = (plain + shift).topk(min(count, len(labels)), dim=1).indices
+    without = plain.argmax(1).tolist()
+    reasons: list[Why | None] = []
+    for row, columns in enumerate(best.tolist()):
+        closest = tuple(
+            Relative(
+                labels[column],
+                knowledge.kind_at(column),
+                float(cosines[row, column]),
+                float(plain[row, column]),
+                float(shift[column]),
+            )
+            for column in columns
+        )
+        reasons.append(Why(closest, labels[without[row]]))
+    return reasons

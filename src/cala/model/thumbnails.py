@@ -1,0 +1,55 @@
+"""Small copies of photos beside a model, where the user wants them, for the page to show."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from PIL import Image
+
+from cala.data.images import ImageSplit
+from cala.files import write_bytes
+from cala.store.content import Tensors
+
+FOLDER = "thumbnails"
+SIDE = 160
+BATCH = 64
+
+
+def write_thumbnails(model: Path, split: ImageSplit) -> None:
+    """One JPEG per photo, called after the photo's digest; those that are there stay."""
+    folder = model / FOLDER
+    folder.mkdir(exist_ok=True)
+    digests = split.digests()
+    lacking = [i for i, digest in enumerate(digests) if not thumbnail(model, digest).exists()]
+    start = 0
+    for batch in split.batches(BATCH, lacking) if lacking else ():
+        for place, pixels in enumerate(batch):
+            picture = Image.fromarray(pixels)
+            picture.thumbnail((SIDE, SIDE))
+            written = io.BytesIO()
+            picture.save(written, "JPEG", quality=85)
+            write_bytes(thumbnail(model, digests[lacking[start + place]]), written.getvalue())
+        start += len(batch)
+
+
+def thumbnail(model: Path, digest: str) -> Path:
+    """Where the small copy of a photo lies, if there is one."""
+    return model / FOLDER / f"{digest}.jpg"
+
+
+def drop_thumbnails(model: Path, versions: Callable[[], Iterable[Tensors]]) -> None:
+    """Delete those of photos that no version knows any more.
+
+    versions : the photos of every version that can be reached, asked only if there are any
+    """
+    folder = model / FOLDER
+    if not folder.is_dir():
+        return
+    keep = {bytes(row).hex() for photos in versions() for row in photos["digest"].numpy()}
+    for path in folder.iterdir():
+        if path.stem not in keep:
+            with suppress(OSError):
+                path.unlink()

@@ -1,0 +1,294 @@
+"""A model's folder: versions, each written aside and switched to in one step.
+
+    model.json      the current version: what a person wants to know, and names of blobs
+    history/N.json  versions that undo and redo can reach
+    blobs/*.safetensors  tensors, named after their SHA-256
+
+A change writes its blobs, then the history, then replaces `model.json`: that is the moment at
+which it happens. Killed before, the model is as it was; killed later, it has changed. What a
+killed process leaves behind is cleared away by the next change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from cala.errors import InputError, StateError
+from cala.files import reason, shown, sync_folder
+from cala.store.blobs import drop_blobs, read_blob, write_blob
+from cala.store.content import Content, Entry, Tensors
+from cala.store.document import (
+    FORMAT,
+    Document,
+    NewerFormatError,
+    read_document,
+    write_document,
+)
+
+CURRENT = "model.json"
+UNDO_STEPS = 20
+WAIT_SECONDS = 60.0
+TRIES = 5
+
+
+def is_store(path: Path) -> bool:
+    """Whether a model lies there, whole or damaged."""
+    return (path / CURRENT).exists() or any((path / "history").glob("[0-9]*.json"))
+
+
+def is_rest(path: Path) -> bool:
+    """Whether a writer of `model.json` that was killed has left this."""
+    return path.name.startswith(f".{CURRENT}.") and path.name.endswith(".tmp")
+
+
+class Store:
+    """The folder of one model.
+
+    >>> import tempfile, torch
+    >>> store = Store(Path(tempfile.mkdtemp(), "birds"))
+    >>> first = Content({"name": "birds"}, {"base": {"x": torch.zeros(2)}})
+    >>> store.create(first, Entry("fit"))
+    1
+    >>> store.change(lambda old: (Content({"name": "more birds"}, old.groups), Entry("rename")))
+    2
+    >>> store.undo(), store.read().meta
+    (3, {'name': 'birds'})
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    def create(self, content: Content, entry: Entry) -> int:
+        """Make the folder with version 1; refused where there is something already."""
+        self.check_free()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            sync_folder(self.path.parent)
+            with self._locked():
+                self.check_free()
+                return self._write(content, entry, before=None)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def check_free(self) -> None:
+        """Raise if a model or anything else is there."""
+        if is_store(self.path):
+            raise InputError(
+                f"{shown(self.path)} holds a model already: choose another name, delete it, or add "
+                f"to it with `cala add {shown(self.path)} PHOTOS`"
+            )
+        own = {".lock", "blobs", "history"}  # left by a process that was killed before version 1
+        if self.path.exists() and (
+            not self.path.is_dir()
+            or any(p.name not in own and not is_rest(p) for p in self.path.iterdir())
+        ):
+            raise InputError(
+                f"{shown(self.path)} is there already and holds other files: choose another name"
+            )
+
+    def change(self, make: Callable[[Content], tuple[Content, Entry] | None]) -> int:
+        """The next version, made from the present one; changes come one after the other.
+
+        make : old content -> new content and what the journal says, or None to change nothing
+        Returns the number of the version that is then the present one.
+        """
+        self._check_there()
+        try:
+            with self._locked():
+                now = self._document()
+                made = make(self._content(now))
+                if made is None:
+                    return int(now["version"])
+                return self._write(*made, before=now)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def undo(self) -> int:
+        """Go back by one change: a new version with the content of the one before."""
+        self._check_there()
+        try:
+            with self._locked():
+                return self._undo()
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _undo(self) -> int:
+        try:
+            now = self._document()
+            self._content(now)
+        except NewerFormatError:
+            raise
+        except (InputError, FileNotFoundError):
+            return self._recover()
+        if not now["undo"]:
+            raise StateError(f"{shown(self.path)} has no earlier version to go back to")
+        *rest, last = now["undo"]
+        entry = Entry("undo", {"of": now["version"], "to": last})
+        return self._move(now, last, entry, undo=rest, redo=[*now["redo"], now["version"]])
+
+    def redo(self) -> int:
+        """Take an undo back, as long as nothing else was changed since."""
+        self._check_there()
+        try:
+            with self._locked():
+                now = self._document()
+                if not now["redo"]:
+                    raise StateError(f"{shown(self.path)} has no undo to take back")
+                *rest, last = now["redo"]
+                entry = Entry("redo", {"to": last})
+                return self._move(now, last, entry, undo=[*now["undo"], now["version"]], redo=rest)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def read(self) -> Content:
+        """The present version, every byte of it checked."""
+        return self._retried(lambda: self._content(self._document()))
+
+    def version(self) -> int:
+        """Number of the present version."""
+        return int(self._retried(self._document)["version"])
+
+    def journal(self) -> list[dict[str, Any]]:
+        """Every change since the model was made, oldest first."""
+        return list(self._retried(self._document)["journal"])
+
+    def reachable(self, group: str) -> Iterator[Tensors]:
+        """One group of every version that undo and redo can reach, and of the present one."""
+        with self._locked():
+            now = self._document()
+            names = {now["blobs"][group]}
+            for version in (*now["undo"], *now["redo"]):
+                names.add(read_document(self._history(version))["blobs"][group])
+            yield from (read_blob(self.path / "blobs", name) for name in sorted(names))
+
+    def _retried(self, look: Callable[[], Any]) -> Any:
+        """A reader needs no lock: what is cleared away meanwhile is not the present any more."""
+        for _ in range(TRIES):
+            with suppress(FileNotFoundError):
+                return look()
+        try:
+            return look()
+        except FileNotFoundError as error:
+            raise InputError(
+                f"{shown(error.filename)} is missing: put back a copy of it, or go back to the "
+                f"last version that is whole with `cala undo {shown(self.path)}`"
+            ) from error
+
+    def _check_there(self) -> None:
+        if not is_store(self.path):
+            raise InputError(
+                f"there is no model at {shown(self.path)}: make one with "
+                f"`cala fit PHOTOS -o {shown(self.path)}`"
+            )
+
+    def _document(self) -> Document:
+        self._check_there()
+        return read_document(self.path / CURRENT)
+
+    def _content(self, document: Document) -> Content:
+        groups: dict[str, Tensors] = {
+            group: read_blob(self.path / "blobs", name) for group, name in document["blobs"].items()
+        }
+        return Content(document["meta"], groups)
+
+    def _history(self, version: int) -> Path:
+        return self.path / "history" / f"{version:06}.json"
+
+    def _write(self, content: Content, entry: Entry, before: Document | None) -> int:
+        blobs = self.path / "blobs"
+        for folder in (blobs, self.path / "history"):
+            if not folder.is_dir():
+                folder.mkdir()
+                sync_folder(self.path)
+        names = {group: write_blob(blobs, tensors) for group, tensors in content.groups.items()}
+        version = 1 if before is None else before["version"] + 1
+        new = {
+            "format": FORMAT,
+            "version": version,
+            "meta": content.meta,
+            "blobs": names,
+            "journal": [*(before["journal"] if before else []), entry.dated(version)],
+            "undo": [*before["undo"], before["version"]][-UNDO_STEPS:] if before else [],
+            "redo": [],
+        }
+        self._switch(before, new)
+        return version
+
+    def _move(
+        self, now: Document, to: int, entry: Entry, *, undo: list[int], redo: list[int]
+    ) -> int:
+        try:
+            target = read_document(self._history(to))
+        except FileNotFoundError as error:
+            raise InputError(f"version {to} of {shown(self.path)} is gone") from error
+        version = now["version"] + 1
+        journal = [*now["journal"], entry.dated(version)]
+        new = {**target, "version": version, "journal": journal, "undo": undo, "redo": redo}
+        self._content(new)  # not to a version that is damaged
+        self._switch(now, new)
+        return version
+
+    def _recover(self) -> int:
+        """Where the present version is damaged: the newest one that is not."""
+        for path in sorted((self.path / "history").glob("[0-9]*.json"), reverse=True):
+            try:
+                target = read_document(path)
+                self._content(target)
+            except (InputError, FileNotFoundError):
+                continue
+            version = target["version"] + 2  # the damaged one may have been the next
+            entry = Entry("recover", {"to": target["version"]})
+            journal = [*target["journal"], entry.dated(version)]
+            self._switch(None, {**target, "version": version, "journal": journal, "redo": []})
+            return version
+        raise InputError(
+            f"{shown(self.path)} is damaged and has no earlier version to go back to: put back a "
+            "copy, or make it again with `cala fit`"
+        )
+
+    def _switch(self, before: Document | None, new: Document) -> None:
+        if before is not None:
+            write_document(self._history(before["version"]), before)
+        write_document(self.path / CURRENT, new)  # from here on the change has happened
+        with suppress(OSError, InputError):
+            self._clear(new)
+
+    def _clear(self, document: Document) -> None:
+        reachable = {*document["undo"], *document["redo"]}
+        needed = set(document["blobs"].values())
+        kept = {self._history(version).name for version in reachable}
+        for path in (self.path / "history").iterdir():
+            if path.name in kept:
+                needed |= set(read_document(path)["blobs"].values())
+            else:
+                path.unlink()
+        drop_blobs(self.path / "blobs", needed)
+        for path in self.path.iterdir():
+            if is_rest(path):
+                path.unlink()
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        lock = FileLock(self.path / ".lock")
+        try:
+            lock.acquire(timeout=WAIT_SECONDS)
+        except Timeout:
+            raise StateError(
+                f"another process has been changing {shown(self.path)} for {WAIT_SECONDS:.0f} "
+                "seconds: try again when it is done"
+            ) from None
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _unwritable(self, error: OSError) -> InputError:
+        return InputError(
+            f"{shown(self.path)} cannot be changed ({reason(error)}): it is as it was; look at its "
+            "rights and at the free space"
+        )
