@@ -179,7 +179,12 @@ def _fit(
         )
     notes = []
     for warning in said:
-        if issubclass(warning.category, BaseQueryWarning | FallbackWarning):
+        if issubclass(warning.category, BaseQueryWarning):
+            notes.append(
+                "if the encoder was trained on these photos, known classes look safer than they "
+                "are: train it with `cala train --holdout`"
+            )
+        elif issubclass(warning.category, FallbackWarning):
             notes.append(str(warning.message))
         else:
             warnings.warn_explicit(

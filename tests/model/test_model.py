@@ -1,0 +1,317 @@
+"""A model on disk: fit, add, predict, undo, forget, rename, tune."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from model.photos import ENCODER, photo, write_photos
+from PIL import Image
+
+import cala
+from cala.errors import InputError, StateError
+
+
+def labelled(folder, labels):
+    paths = sorted(p for label in labels for p in (folder / f"class {label}").iterdir())
+    return paths, [path.parent.name for path in paths]
+
+
+def answers(model, photos):
+    paths, _ = labelled(photos / "test", range(16))
+    return model.explain(paths, top=3)
+
+
+def test_it_learns_and_grows(model, photos):
+    assert model.classes == sorted(f"class {label}" for label in range(12))
+    added = model.add(*labelled(photos / "new", range(12, 16)))
+    assert added.new == ("class 12", "class 13", "class 14", "class 15")
+    assert set(added.photos.values()) == {5}
+    paths, names = labelled(photos / "test", range(16))
+    found = model.predict(paths, unknown="off")
+    assert np.mean([a == b for a, b in zip(found, names, strict=True)]) > 0.8
+    assert model.n_known == 12
+    assert len(model.classes) == 16
+
+
+def test_what_is_loaded_is_what_was_there(model, photos):
+    model.add(*labelled(photos / "new", range(12, 16)))
+    again = cala.load(model.path)
+    assert again.classes == model.classes
+    for a, b in zip(answers(model, photos), answers(again, photos), strict=True):
+        assert a == b
+
+
+def test_known_classes_do_not_move(model, photos):
+    paths, _ = labelled(photos / "test", range(12))
+    x = model.embed(paths)
+    before = model.knowledge.classifier.decision_function(x)
+    model.add(*labelled(photos / "new", range(12, 16)))
+    after = model.knowledge.classifier.decision_function(x)
+    np.testing.assert_array_equal(before, after[:, :12])
+
+
+def test_in_one_go_or_one_by_one(model, photos, fitted, tmp_path):
+    paths, names = labelled(photos / "new", [12, 13])
+    for path, name in zip(paths, names, strict=True):
+        model.add(path, name)
+    whole = cala.load(fitted.path).knowledge.with_photos(
+        fitted.embed(paths), names, [bytes([i]) * 32 for i in range(len(paths))]
+    )
+    x = fitted.embed(labelled(photos / "test", range(14))[0])
+    np.testing.assert_allclose(
+        model.knowledge.classifier.decision_function(x),
+        whole.classifier.decision_function(x),
+        atol=1e-4,
+    )
+
+
+def test_more_photos_of_a_known_class(model, photos):
+    new = write_photos(model.path.parent / "more", range(3, 4), range(50, 60))
+    added = model.add(*labelled(new, [3]))
+    assert added.new == ()
+    assert added.photos == {"class 3": 10}
+    assert model.knowledge.classifier.n_shots_[model.classes.index("class 3")] == 18
+
+
+def test_the_same_photo_twice_is_noticed(model, photos, tmp_path):
+    paths, names = labelled(photos / "new", [12])
+    model.add(paths, names)
+    version = model.version
+    added = model.add(paths, names)
+    assert (added.photos, added.again, added.version) == ({}, 5, version)
+    copy = tmp_path / "another name.png"
+    copy.write_bytes(paths[0].read_bytes())
+    fresh = write_photos(tmp_path / "x", range(12, 13), range(70, 72))
+    added = model.add([copy, *labelled(fresh, [12])[0], copy], "class 12")
+    assert (added.photos, added.again) == ({"class 12": 2}, 2)
+
+
+def test_the_same_photo_under_two_names_is_refused(model, photos):
+    paths, _ = labelled(photos / "known", [0])
+    before = model.version
+    with pytest.raises(InputError, match="0000.png is to be 'heron'.*'class 0' already"):
+        model.add(paths[0], "heron")
+    fresh, _ = labelled(photos / "new", [12])
+    with pytest.raises(InputError, match="'b'.*'a' already"):
+        model.add([fresh[0], fresh[0]], ["a", "b"])
+    assert model.version == before
+
+
+def test_paths_arrays_and_pictures_are_the_same(model, tmp_path):
+    array = photo(5, 300)
+    path = tmp_path / "5.png"
+    Image.fromarray(array).save(path)
+    one = model.explain([path, array, Image.open(path), str(path)])
+    assert len({(a.best, round(a.probability, 5)) for a in one}) == 1
+    assert model.predict(array, unknown="off") == ["class 5"]
+    assert model.predict(np.stack([array, array]), unknown="off") == ["class 5"] * 2
+    model.add(array, "class 5")
+    assert model.add(Image.fromarray(array), "class 5").again == 1
+
+
+@pytest.mark.parametrize(
+    "images", [[], 3, np.zeros((4, 4, 3)), [np.zeros((2, 2, 2, 3), np.uint8)], [None], "nowhere.jpg"]
+)
+def test_no_photos(model, images):
+    with pytest.raises(InputError):
+        model.predict(images)
+
+
+def test_undo_takes_back_exactly_one_change(model, photos):
+    states = [answers(model, photos)]
+    model.add(*labelled(photos / "new", [12]))
+    states.append(answers(model, photos))
+    model.add(*labelled(photos / "new", [13]))
+    states.append(answers(model, photos))
+    model.forget("class 3")
+    for state in reversed(states):
+        model.undo()
+        assert answers(model, photos) == state
+    with pytest.raises(StateError, match="no earlier version"):
+        model.undo()
+    model.redo()
+    assert answers(model, photos) == states[1]
+    actions = [entry["action"] for entry in model.history()]
+    assert actions == ["fit", "add", "add", "forget", "undo", "undo", "undo", "redo"]
+
+
+def test_forget_and_learn_again(model, photos):
+    model.add(*labelled(photos / "new", [12, 13]))
+    before = answers(model, photos)
+    model.forget("class 12")
+    assert "class 12" not in model.classes
+    assert "class 12" not in {a.best for a in answers(model, photos)}
+    added = model.add(*labelled(photos / "new", [12]))  # its photos were forgotten too
+    assert added.photos == {"class 12": 5}
+    after = answers(model, photos)
+    assert [a.best for a in before] == [a.best for a in after]
+
+
+def test_rename(model, photos):
+    before = [a.best for a in answers(model, photos)]
+    model.rename("class 3", "eisvogel 🐦 with a long name")
+    after = [a.best for a in cala.load(model.path).explain(labelled(photos / "test", range(16))[0])]
+    new = [name if name != "class 3" else "eisvogel 🐦 with a long name" for name in before]
+    assert after == new
+    more = write_photos(model.path.parent / "m", range(3, 4), range(80, 82))
+    model.add(labelled(more, [3])[0], "eisvogel 🐦 with a long name")
+    assert len(model.classes) == 12
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda m: m.forget("heron"), "no class 'heron'"),
+        (lambda m: m.rename("heron", "x"), "no class 'heron'"),
+        (lambda m: m.rename("class 1", "class 2"), "there is such a class"),
+        (lambda m: m.rename("class 1", "unknown"), "cannot be called 'unknown'"),
+        (lambda m: m.rename("class 1", " "), "cannot be called"),
+        (lambda m: m.add(photo(50, 1), "unknown"), "cannot be called 'unknown'"),
+        (lambda m: m.add(photo(50, 1), ""), "cannot be called"),
+        (lambda m: m.add([photo(50, 1)], ["a", "b"]), "2 labels for 1 photos"),
+        (lambda m: m.tune(), "nothing to change"),
+        (lambda m: m.tune(reject=1.0), "reject is 1.0"),
+        (lambda m: m.tune(objective="best"), "objective"),
+        (lambda m: m.tune(max_base_loss=-1), "max_base_loss"),
+        (lambda m: m.predict(photo(1, 1), reject=2), "reject is 2"),
+        (lambda m: m.predict(photo(1, 1), unknown="maybe"), "maybe"),
+    ],
+)
+def test_bad_requests_change_nothing(model, call, words):
+    before = (model.version, model.classes)
+    with pytest.raises(InputError, match=words):
+        call(model)
+    assert (model.version, model.classes) == before
+    assert cala.load(model.path).classes == before[1]
+
+
+def test_tune_moves_along_the_stored_curve(model, photos):
+    model.add(*labelled(photos / "new", range(12, 16)))
+    model.tune(objective="harmonic", reject=0.2)
+    again = cala.load(model.path)
+    assert again.knowledge.reject == 0.2
+    assert again.knowledge.classifier.delta_ == model.knowledge.classifier.delta_
+    model.tune(max_base_loss=0.0)
+    strict = model.knowledge.classifier.delta_
+    model.tune(max_base_loss=0.5)
+    assert model.knowledge.classifier.delta_ > strict
+    model.undo()
+    assert model.knowledge.classifier.delta_ == strict
+    assert model.knowledge.reject == 0.2
+
+
+def test_two_models_of_one_folder_do_not_overwrite_each_other(model, photos):
+    other = cala.load(model.path)
+    model.add(*labelled(photos / "new", [12]))
+    other.add(*labelled(photos / "new", [13]))
+    assert other.classes[-2:] == ["class 12", "class 13"]
+    assert model.reload().classes == other.classes
+
+
+def test_another_encoder_is_refused(model, monkeypatch, tmp_path):
+    from model import photos as module
+
+    paths = write_photos(tmp_path / "p", range(1), range(1))
+    monkeypatch.setattr(
+        module, "colours", lambda: module.nn.Sequential(module.Colours(), module.nn.Linear(12, 12))
+    )
+    with pytest.raises(InputError, match="not the encoder that .* was made with"):
+        cala.load(model.path).predict(paths)
+    monkeypatch.setattr(module, "colours", None)
+    with pytest.raises(InputError, match=r"needs its encoder torch:.*cannot be loaded.*--encoder"):
+        cala.load(model.path).predict(paths)
+    assert len(cala.load(model.path).classes) == 12  # what needs no encoder still works
+
+
+@pytest.mark.parametrize("classes", [2, 3, 5])
+@pytest.mark.parametrize("each", [1, 2, 5])
+def test_a_small_base_still_gives_a_sensible_model(tmp_path, classes, each):
+    known = write_photos(tmp_path / "known", range(classes), range(each))
+    model = cala.fit(known, tmp_path / "m", encoder=ENCODER, fakes=50)
+    new = write_photos(tmp_path / "new", range(20, 22), range(5))
+    model.add(*labelled(new, [20, 21]))
+    test = write_photos(tmp_path / "test", range(classes), range(100, 110))
+    write_photos(test, range(20, 22), range(100, 110))
+    paths, names = labelled(test, [*range(classes), 20, 21])
+    found = model.predict(paths, unknown="off")
+    right = np.array([a == b for a, b in zip(found, names, strict=True)])
+    assert right.mean() > 0.6
+    assert right[-20:].mean() > 0.3  # new classes are not swallowed
+    said = " ".join(model.knowledge.notes)
+    assert ("fewer than 5 photos" in said) == (each < 5)
+    if each == 1:
+        assert "adapter is off" in said
+    elif classes < 5:
+        assert "LA" in said
+
+
+def test_fakes_are_bounded_and_cached(photos, tmp_path, monkeypatch):
+    counts = []
+    for fakes in (100, 100, "feature"):
+        seen = []
+        cala.fit(
+            photos / "known",
+            tmp_path / f"m{len(counts)}",
+            encoder=ENCODER,
+            fakes=fakes,
+            advance=lambda done, total, seen=seen: seen.append((done, total)),
+        )
+        counts.append(seen[-1])
+    assert counts == [(96 + 100, 96 + 100)] * 2 + [(96, 96)]
+
+
+@pytest.mark.parametrize("fakes", ["pictures", 0, -5, "0"])
+def test_fakes_that_make_no_sense(photos, tmp_path, fakes):
+    with pytest.raises(InputError, match="fakes is"):
+        cala.fit(photos / "known", tmp_path / "m", encoder=ENCODER, fakes=fakes)
+    assert not (tmp_path / "m").exists()
+
+
+def test_one_class_is_too_few(tmp_path):
+    known = write_photos(tmp_path / "known", range(1), range(3))
+    with pytest.raises(InputError, match="has 1 class .'class 0'.: put at least two"):
+        cala.fit(known, tmp_path / "m", encoder=ENCODER)
+
+
+def test_photos_twice_in_fit(tmp_path):
+    known = write_photos(tmp_path / "known", range(3), range(4))
+    (known / "class 0" / "again.png").write_bytes((known / "class 0" / "0000.png").read_bytes())
+    model = cala.fit(known, tmp_path / "m", encoder=ENCODER, fakes="feature")
+    assert len(model.knowledge.seen) == 12
+    assert "1 photo" in " ".join(model.knowledge.notes)
+    (known / "class 1" / "again.png").write_bytes((known / "class 0" / "0000.png").read_bytes())
+    with pytest.raises(InputError, match="'class 0' already"):
+        cala.fit(known, tmp_path / "n", encoder=ENCODER, fakes="feature")
+
+
+def test_thumbnails_come_and_go_with_their_photos(model, photos, monkeypatch):
+    from cala.store import store
+
+    paths, names = labelled(photos / "new", [12])
+    model.add(paths, names, keep_thumbnails=True)
+    folder = model.path / "thumbnails"
+    assert len(list(folder.iterdir())) == 5
+    with Image.open(next(folder.iterdir())) as small:
+        assert small.format == "JPEG"
+    model.forget("class 12")
+    assert len(list(folder.iterdir())) == 5  # undo may need them
+    monkeypatch.setattr(store, "UNDO_STEPS", 1)
+    model.rename("class 1", "one")
+    model.rename("one", "two")
+    assert not list(folder.iterdir())
+
+
+def test_why_adds_up(model, photos):
+    model.add(*labelled(photos / "new", range(12, 16)))
+    paths, _ = labelled(photos / "test", range(16))
+    x = model.embed(paths)
+    z = model.knowledge.classifier.decision_function(x)
+    for row, answer in enumerate(model.explain(paths, why=True, unknown="off")):
+        assert answer.why.closest[0].label == answer.best
+        for near in answer.why.closest:
+            column = model.classes.index(near.label)
+            assert near.logit + near.shift == pytest.approx(z[row, column], abs=1e-4)
+            assert near.kind == ("known" if column < 12 else "new")
+            assert -1 <= near.cosine <= 1
+        shift = model.knowledge.classifier.head_.shift.numpy()
+        assert answer.why.without_adapter == model.classes[int((z[row] - shift).argmax())]

@@ -1,0 +1,276 @@
+"""The store: versions, undo and redo, and everything that may be wrong with the files."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+import torch
+
+from cala.errors import InputError, StateError
+from cala.store import Content, Entry, Store
+from cala.store import store as module
+
+
+def content(number: int) -> Content:
+    return Content(
+        {"number": number, "name": "bird 🐦\n"},
+        {
+            "base": {"matrix": torch.arange(6.0).reshape(2, 3)},
+            "classes": {"sums": torch.full((number, 2), float(number), dtype=torch.float64)},
+        },
+    )
+
+
+def same(a: Content, b: Content) -> bool:
+    return a.meta == b.meta and all(
+        torch.equal(a.groups[g][n], b.groups[g][n]) for g in b.groups for n in b.groups[g]
+    )
+
+
+@pytest.fixture
+def store(tmp_path) -> Store:
+    made = Store(tmp_path / "birds")
+    assert made.create(content(1), Entry("fit")) == 1
+    return made
+
+
+def grow(store: Store, number: int) -> int:
+    return store.change(lambda old: (content(number), Entry("add", {"number": number})))
+
+
+def files(store: Store) -> dict[str, bytes]:
+    return {
+        str(p.relative_to(store.path)): p.read_bytes()
+        for p in store.path.rglob("*")
+        if p.is_file()
+    }
+
+
+def test_what_is_written_is_read(store):
+    assert same(store.read(), content(1))
+    assert same(Store(store.path).read(), content(1))
+    assert [entry["action"] for entry in store.journal()] == ["fit"]
+
+
+def test_a_group_that_stays_is_written_once(store):
+    before = {p.name for p in (store.path / "blobs").iterdir()}
+    grow(store, 2)
+    after = {p.name for p in (store.path / "blobs").iterdir()}
+    assert len(before) == 2
+    assert len(after - before) == 1
+
+
+def test_undo_and_redo_walk_through_the_changes(store):
+    for number in (2, 3):
+        grow(store, number)
+    seen = []
+    for step in (store.undo, store.undo, store.redo, store.redo, store.undo):
+        step()
+        seen.append(store.read().meta["number"])
+    assert seen == [2, 1, 2, 3, 2]
+    assert store.version() == 8
+    assert [e["action"] for e in store.journal()] == ["fit", "add", "add"] + [
+        "undo", "undo", "redo", "redo", "undo"
+    ]  # fmt: skip
+
+
+def test_a_change_after_undo_ends_redo(store):
+    grow(store, 2)
+    store.undo()
+    grow(store, 5)
+    with pytest.raises(StateError, match="no undo to take back"):
+        store.redo()
+    store.undo()
+    assert store.read().meta["number"] == 1
+
+
+def test_undo_has_an_end(store):
+    with pytest.raises(StateError, match="no earlier version"):
+        store.undo()
+
+
+def test_old_versions_and_rests_are_cleared_away(store, monkeypatch):
+    monkeypatch.setattr(module, "UNDO_STEPS", 3)
+    (store.path / "blobs" / ".x.safetensors.0123.tmp").write_bytes(b"rest")
+    (store.path / ".model.json.0123.tmp").write_bytes(b"rest")
+    (store.path / "history" / ".000001.json.0123.tmp").write_bytes(b"rest")
+    for number in range(2, 9):
+        grow(store, number)
+    assert sorted(p.name for p in (store.path / "history").iterdir()) == [
+        "000005.json", "000006.json", "000007.json"
+    ]  # fmt: skip
+    assert len(list((store.path / "blobs").iterdir())) == 5  # base, and classes of 4 versions
+    assert not list(store.path.rglob("*.tmp"))
+    for _ in range(3):
+        store.undo()
+    assert store.read().meta["number"] == 5
+
+
+def test_a_change_that_fails_changes_nothing(store):
+    grow(store, 2)
+    before = files(store)
+
+    def fail(old: Content) -> tuple[Content, Entry]:
+        raise InputError("no")
+
+    with pytest.raises(InputError, match="^no$"):
+        store.change(fail)
+    assert store.change(lambda old: None) == 2
+    assert files(store) == before
+
+
+@pytest.mark.parametrize("name", ["model.json", "blobs"])
+def test_every_flipped_bit_is_noticed(store, name):
+    grow(store, 2)
+    good = store.read()
+    target = store.path / name
+    for path in sorted(target.iterdir()) if target.is_dir() else [target]:
+        whole = path.read_bytes()
+        used = path.stem in read(store)["blobs"].values() or name == "model.json"
+        for place in range(0, len(whole), max(1, len(whole) // 60)):
+            damaged = bytearray(whole)
+            damaged[place] ^= 0x10
+            path.write_bytes(damaged)
+            if not used:
+                assert same(store.read(), good)
+                continue
+            try:
+                found = store.read()
+            except InputError as error:
+                assert "birds" in str(error)  # noqa: PT017
+                assert "undo" in str(error) or "newer" in str(error)  # noqa: PT017
+            else:  # white space of the JSON carries nothing
+                assert same(found, good)
+        path.write_bytes(whole)
+
+
+def read(store: Store) -> dict:
+    return json.loads((store.path / "model.json").read_text())
+
+
+def test_editing_by_hand_is_noticed(store):
+    document = read(store)
+    document["meta"]["number"] = 7
+    (store.path / "model.json").write_text(json.dumps(document))
+    with pytest.raises(InputError, match=r"edited by hand.*cala undo"):
+        store.read()
+
+
+def test_a_newer_format_is_left_alone(store):
+    document = read(store)
+    document["format"] = 99
+    (store.path / "model.json").write_text(json.dumps(document))
+    for call in (store.read, store.undo, store.redo, lambda: grow(store, 2)):
+        with pytest.raises(InputError, match="newer cala .format 99, this one reads 1."):
+            call()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "null", '{"format": 1}', '{"format": "1"}', "\x00\xff", '{"format": true}'],
+)
+def test_a_document_that_is_none(store, text):
+    (store.path / "model.json").write_text(text)
+    with pytest.raises(InputError, match="cannot be used"):
+        store.read()
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone", "blob gone", "blob cut"])
+def test_undo_goes_back_to_the_last_whole_version(store, damage):
+    grow(store, 2)
+    grow(store, 3)
+    document = read(store)
+    blob = store.path / "blobs" / f"{document['blobs']['classes']}.safetensors"
+    path = blob if damage.startswith("blob") else store.path / "model.json"
+    if damage.endswith("gone"):
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:50])
+    with pytest.raises(InputError, match="cala undo"):
+        store.read()
+    version = store.undo()
+    assert version > 3
+    assert store.read().meta["number"] == 2
+    grow(store, 4)
+    assert store.read().meta["number"] == 4
+
+
+def test_nothing_whole_is_left(store):
+    (store.path / "model.json").write_text("{")
+    with pytest.raises(InputError, match="no earlier version to go back to"):
+        store.undo()
+
+
+def test_where_there_is_no_model(tmp_path):
+    store = Store(tmp_path / "nothing")
+    for call in (store.read, store.undo, store.redo, store.journal, lambda: grow(store, 2)):
+        with pytest.raises(InputError, match=r"there is no model at .*nothing"):
+            call()
+    assert not store.path.exists()
+
+
+def test_what_is_there_is_not_overwritten(store, tmp_path):
+    before = files(store)
+    with pytest.raises(InputError, match="holds a model already"):
+        store.create(content(9), Entry("fit"))
+    assert files(store) == before
+    other = tmp_path / "photos"
+    other.mkdir()
+    (other / "a.jpg").write_bytes(b"x")
+    with pytest.raises(InputError, match="holds other files"):
+        Store(other).create(content(9), Entry("fit"))
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InputError, match="there already"):
+        Store(tmp_path / "file").create(content(9), Entry("fit"))
+
+
+def test_an_empty_folder_will_do(tmp_path):
+    (tmp_path / "birds").mkdir()
+    assert Store(tmp_path / "birds").create(content(1), Entry("fit")) == 1
+
+
+def test_changes_at_the_same_time_all_take_place(store):
+    def add(number: int) -> None:
+        def make(old: Content) -> tuple[Content, Entry]:
+            told = [*old.meta.get("told", []), number]
+            return Content({**old.meta, "told": told}, old.groups), Entry("add")
+
+        Store(store.path).change(make)
+
+    threads = [threading.Thread(target=add, args=(n,)) for n in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(store.read().meta["told"]) == list(range(12))
+    assert store.version() == 13
+
+
+def test_who_waits_too_long_is_told(store, monkeypatch):
+    monkeypatch.setattr(module, "WAIT_SECONDS", 0.1)
+    with store._locked(), pytest.raises(StateError, match="another process has been changing"):
+        grow(store, 2)
+
+
+def test_readers_need_no_lock_and_see_whole_versions(store):
+    stop = threading.Event()
+    faults = []
+
+    def watch() -> None:
+        while not stop.is_set():
+            found = store.read()
+            if found.groups["classes"]["sums"].shape[0] != found.meta["number"]:
+                faults.append(found.meta)
+
+    reader = threading.Thread(target=watch)
+    reader.start()
+    for number in range(2, 40):
+        grow(store, number)
+        if number % 5 == 0:
+            store.undo()
+            grow(store, number + 100)
+    stop.set()
+    reader.join()
+    assert not faults
