@@ -27,7 +27,8 @@ def locate(dataset: str, data: Path | None = None) -> tuple[Path, str | None]:
     for root in (*places, Path("data")):
         try:
             inside = sorted(p for p in root.iterdir() if p.is_dir()) if root.is_dir() else []
-            found = [p for p in (root, *inside) if DATASETS[dataset].recognise(p)]
+            fitting = [p for p in (root, *inside) if DATASETS[dataset].fits(p)]
+            found = [p for p in fitting if DATASETS[dataset].recognise(p)] or fitting
         except OSError:
             continue
         if found:
