@@ -223,6 +223,19 @@ def test_ablate_gamma(embeddings, tmp_path):
     assert set(found) == {"gamma=0", "gamma=10"}
 
 
+def test_what_could_not_be_trained_is_a_note_with_the_method(embeddings, tmp_path):
+    done = cala(
+        "run", "small", "--embeddings", embeddings, "--base", 3, "--way", 2, "--shot", 3,
+        "--draws", "random:2", "--seeds", 2, "--methods", "cala,cala-plus", "--no-report",
+        "--out", tmp_path / "run",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr
+    for method in ("cala", "cala-plus"):
+        start = f"note: {method}, in all draws: 3 fake classes are too few"
+        assert done.stderr.count(start) == 1, done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

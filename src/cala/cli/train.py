@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from cala.cli.options import TEST
+from cala.cli.options import KIND, TEST
 
 if TYPE_CHECKING:
     from cala.data.images import ImageSet
@@ -38,6 +38,7 @@ def train(
     holdout: int = typer.Option(
         0, min=0, help="Images per base class kept out, for validation and fair base queries."
     ),
+    kind: str | None = KIND,
     test: float | None = TEST,
     selection: str = typer.Option("last", help="last or validation; never test."),
     epochs: int | None = typer.Option(None, min=1, help="Instead of the recipe's."),
@@ -71,6 +72,7 @@ def train(
     import torch
 
     from cala.cli.devices import choose_device
+    from cala.cli.progress import progress
     from cala.data.protocol import base_classes
     from cala.data.sets import open_images
     from cala.training.devices import FabricRanks, Single
@@ -80,7 +82,8 @@ def train(
     if threads is not None:
         torch.set_num_threads(threads)
     options: dict[str, Any] = {} if test is None else {"holdout": test}
-    images = open_images(data, on_bad="skip" if skip_bad else "raise", **options)
+    with progress(quiet):
+        images = open_images(data, kind, on_bad="skip" if skip_bad else "raise", **options)
     for bad in images.skipped:
         typer.echo(f"left out: {bad.name} ({bad.why})", err=True)
     n_base = base_classes(images.name, len(images.classes), base)
@@ -187,6 +190,8 @@ class _Screen:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+        from cala.cli.progress import Lines
+
         self.recipe, self.quiet = recipe, quiet
         self.console = Console(stderr=True)
         self.bar = Progress(
@@ -199,6 +204,7 @@ class _Screen:
             disable=quiet or not self.console.is_terminal,
         )
         self.task = self.bar.add_task("reading images", total=None)
+        self.lines = Lines(lambda line: self.console.print(line, highlight=False))
 
     def __enter__(self) -> _Screen:
         self.bar.start()
@@ -209,6 +215,8 @@ class _Screen:
 
     def loading(self, done: int, total: int) -> None:
         self.bar.update(self.task, completed=done, total=total)
+        if self.bar.disable and not self.quiet:
+            self.lines("reading images", done, total)
 
     def step(self, trainer: Any) -> None:
         progress = trainer.progress
