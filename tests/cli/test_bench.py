@@ -296,10 +296,28 @@ def test_help_teaches(command, inside):
     assert "Example:" in printed or command in ("methods", "datasets", "encoders", "data", "cache")
 
 
+def test_help_is_whole_in_80_columns(inside):
+    """No default is cut, and text that is wrapped once is not wrapped again."""
+    for command in ("run", "encode", "train", "ablate"):
+        _, printed, _ = inside(command, "--help")
+        for line in printed.splitlines():
+            cut = "…" in line.replace("runs/…", "")
+            assert not cut, line
+    words = " ".join(inside("run", "--help")[1].replace("│", " ").split())
+    assert "(default: nearest-mean, la, cala, cala-plus)" in words
+    ablate = inside("ablate", "--help")[1]
+    assert "\n paper; --retrain" not in ablate
+    words = inside("train", "--help")[1].replace("│", " ").replace("[x>=1]", "")
+    words = " ".join(words.split())
+    assert "instead of the recipe's" in words
+    assert "of the recipe's" not in words.replace("instead of the recipe's", "")
+
+
 def test_lists():
     from cala.heads import method_names
 
     done = cala("methods")
+    assert max(map(len, done.stdout.splitlines())) <= 80
     for name in method_names():
         assert name in done.stdout
     assert set(json.loads(cala("methods", "--json").stdout)) == set(method_names())

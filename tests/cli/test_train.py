@@ -203,6 +203,6 @@ def test_encoders_are_listed(cache):
     assert code == 0
     for name in ("efficientnet-lite0", "resnet20-cifar100", "timm:…", "resnet12"):
         assert name in printed
-    assert max(map(len, printed.splitlines())) <= 110
+    assert max(map(len, printed.splitlines())) <= 80
     found = json.loads(cala("encoders", "--json", cache=cache)[1])
     assert set(found) == {"encoders", "doors", "architectures"}

@@ -123,7 +123,7 @@ def test_a_list_in_another_encoding_or_missing(tmp_path):
 def test_a_listed_image_that_is_not_there(tmp_path):
     name = f"{WNIDS[1]}00000002.jpg"
     (mini_imagenet(tmp_path) / "images" / name).unlink()
-    with pytest.raises(InputError, match=f"1 images cannot be used: {name} .*on_bad='skip'"):
+    with pytest.raises(InputError, match=f"1 image cannot be used: {name} .*on_bad='skip'"):
         open_images(tmp_path)
     images = open_images(tmp_path, on_bad="skip")
     assert np.bincount(images.train.labels).tolist() == [4, 3, 4]

@@ -19,7 +19,9 @@ def encode(
         ..., "-o", "--out", help="Embeddings file (.npz, .safetensors, .parquet)."
     ),
     encoder: str = typer.Option(
-        "efficientnet-lite0", help="`cala encoders` lists them; or a file of `cala train`."
+        "efficientnet-lite0",
+        help="`cala encoders` lists them; or a file of `cala train`. Default: efficientnet-lite0",
+        show_default=False,
     ),
     data: Path | None = typer.Option(
         None, help="Folder of the benchmark's images.", show_default=False
@@ -30,7 +32,7 @@ def encode(
     tta: str = typer.Option("none", help="flip averages each image with its mirror image."),
     fakes: int = typer.Option(600, min=0, help="Fake classes mixed from base images; 0 for none."),
     fake_images: int = typer.Option(25, min=1, help="Images per fake class."),
-    seed: int = typer.Option(0, min=0, help="Of the fake classes."),
+    seed: int = typer.Option(0, min=0, help="Seed of the fake classes."),
     kind: str | None = KIND,
     test: float | None = TEST,
     half: bool = typer.Option(False, help="Store half precision."),
@@ -56,7 +58,7 @@ def encode(
     from cala.data.sets import open_images
     from cala.encoders.encode import encode_set
     from cala.encoders.registry import load_encoder
-    from cala.files import shown
+    from cala.files import counted, shown
 
     if threads is not None:
         torch.set_num_threads(threads)
@@ -86,5 +88,5 @@ def encode(
     save_embeddings(out, found, half=half)
     typer.echo(
         f"{out}: {len(found.x_train):,} training and {len(found.x_test):,} test images, "
-        f"{len(images.classes)} classes, {model.dim} dimensions"
+        f"{counted(len(images.classes), 'class')}, {model.dim} dimensions"
     )

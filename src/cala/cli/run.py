@@ -24,7 +24,11 @@ def register(app: typer.Typer) -> None:
 def run(
     options: BenchOptions,
     dataset: str = DATASET,
-    methods: str = typer.Option(METHODS, help="Comma-separated; `cala methods` lists them."),
+    methods: str = typer.Option(
+        METHODS,
+        help=f"Comma-separated; `cala methods` lists them (default: {METHODS.replace(',', ', ')}).",
+        show_default=False,
+    ),
     make_report: bool = typer.Option(
         True, "--report/--no-report", help="Make RUN/report/report.html."
     ),

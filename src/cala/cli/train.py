@@ -41,8 +41,8 @@ def train(
     kind: str | None = KIND,
     test: float | None = TEST,
     selection: str = typer.Option("last", help="last or validation; never test."),
-    epochs: int | None = typer.Option(None, min=1, help="Instead of the recipe's."),
-    batch: int | None = typer.Option(None, min=1, help="Images per step, of the recipe's."),
+    epochs: int | None = typer.Option(None, min=1, help="Epochs, instead of the recipe's."),
+    batch: int | None = typer.Option(None, min=1, help="Images per step, instead of the recipe's."),
     lr: float | None = typer.Option(None, help="Learning rate, instead of the recipe's."),
     settings: list[str] = typer.Option(
         [], "--set", help="Other numbers of the recipe, such as cutout=8, jitter=0.4, policy=2."
@@ -50,12 +50,14 @@ def train(
     init: Path | None = typer.Option(
         None, help="Weights to start from (.safetensors, .pth).", show_default=False
     ),
-    seed: int = typer.Option(0, min=0, help="Of weights, order, augmentation and hold-out."),
+    seed: int = typer.Option(0, min=0, help="Seed of weights, order, augmentation and hold-out."),
     resume: bool = typer.Option(False, help="Continue the run in the folder."),
-    minutes: float = typer.Option(5.0, min=0.0, help="Between checkpoints."),
+    minutes: float = typer.Option(5.0, min=0.0, help="Minutes between checkpoints."),
     device: str = typer.Option("auto", help="cpu, cuda, cuda:1, mps or auto."),
-    devices: int = typer.Option(1, min=1, help="How many, through lightning-fabric."),
-    strategy: str = typer.Option("ddp", help="Of lightning-fabric, for several devices."),
+    devices: int = typer.Option(
+        1, min=1, help="Number of devices; more than one needs cala[train]."
+    ),
+    strategy: str = typer.Option("ddp", help="How several devices share the work, such as ddp."),
     tensorboard: bool = typer.Option(False, help="Also write TensorBoard events."),
     precision: str = typer.Option("auto", help="full, bf16, fp16 or auto."),
     threads: int | None = typer.Option(None, min=1, help="Processor threads.", show_default=False),
