@@ -221,6 +221,11 @@ def test_ablate_gamma(embeddings, tmp_path):
     reference = json.loads(plain.stdout)["random"]["nearest-mean"]["summary"]
     assert found["gamma=0"]["summary"]["last"] == reference["last"]
     assert set(found) == {"gamma=0", "gamma=10"}
+    side = cala("compare", tmp_path / "g", "--json")
+    assert side.returncode == 0, side.stderr
+    compared = json.loads(side.stdout)["random"]
+    assert compared["gamma=0: cala"]["summary"] == found["gamma=0"]["summary"]
+    assert set(compared) == {"gamma=0: cala", "gamma=10: cala"}
 
 
 def test_what_could_not_be_trained_is_a_note_with_the_method(embeddings, tmp_path):
