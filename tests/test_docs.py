@@ -55,6 +55,25 @@ def test_every_equation_is_on_the_map():
         assert part in text
 
 
+def test_every_encoder_is_on_its_page():
+    from cala.encoders import ARCHITECTURES
+    from cala.encoders.registry import DOORS, ENCODERS
+
+    text = (ROOT / "docs" / "encoders.md").read_text("utf-8")
+    wanted = [*(f"`{name}`" for name in (*ENCODERS, *ARCHITECTURES)), *(f"`{d}:" for d in DOORS)]
+    assert [name for name in wanted if name not in text] == []
+
+
+def test_six_photos_of_a_class_are_enough(tmp_path):
+    """What docs/bench.md says: 5 shots and 1 that tests, of 6 photos; 2 that train, of 3."""
+    from cala.data.sets import open_images
+    from data.tiny_sets import plain_folder
+
+    for photos, train in ((6, 5), (5, 4), (3, 2)):
+        images = open_images(plain_folder(tmp_path / str(photos), photos), holdout=0.2)
+        assert (len(images.train), len(images.test)) == (3 * train, 3)
+
+
 def test_readme_python_runs():
     text = (ROOT / "README.md").read_text("utf-8")
     blocks = re.findall(r"```python\n(.*?)```", text, flags=re.S)

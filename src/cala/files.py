@@ -139,6 +139,16 @@ def shown(name: object) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
+def counted(count: int, noun: str) -> str:
+    """A number with its noun.
+
+    >>> counted(1, "session"), counted(2, "class"), counted(1200, "image")
+    ('1 session', '2 classes', '1,200 images')
+    """
+    ending = "" if count == 1 else "es" if noun.endswith("s") else "s"
+    return f"{count:,} {noun}{ending}"
+
+
 def reason(error: BaseException) -> str:
     """The cause of an error in a few words, without the path that messages name anyway."""
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from cala.data.embeddings import Embeddings, load_embeddings, save_embeddings
 from cala.data.protocol import load_protocol
 from cala.data.shots import find_shots
 from cala.errors import InputError
+from data.tiny_sets import mini_imagenet
 
 
 def benchmark_file(path: Path, name: str, *, named: bool = True, lost: int = 0) -> Path:
@@ -172,7 +174,35 @@ def test_images_are_encoded_for_the_protocol(tmp_path):
     assert problem.data.fakes.pairs.max() < 3
     assert len(problem.data.fakes) == 3
     assert done[-1] == (40 + 15 + 75, 40 + 15 + 75)
-    assert "resnet20-cifar100" in problem.source
+    assert problem.source == "birds encoded by resnet20-cifar100"
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_photos_without_a_test_part_are_refused_before_encoding(tmp_path):
+    root = photos(tmp_path / "birds") / "train"
+    own = Numbers(base=3, way=1, shot=2)
+    encoding, done = Encoding("resnet20-cifar100", fakes=0), []
+    with pytest.raises(InputError, match=r"train has no test images: .* --test 0\.2, or .*dev"):
+        load_problem(str(root), encoding=encoding, numbers=own, advance=lambda *n: done.append(n))
+    assert done == []
+    assert len(load_problem(str(root), encoding=encoding, numbers=own, split="dev").data.y_test)
+    held = load_problem(str(root), encoding=replace(encoding, test=0.25), numbers=own)
+    assert len(held.data.y_test) == 10
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_a_user_may_say_what_a_folder_is(tmp_path):
+    root = photos(tmp_path / "birds")
+    encoding = Encoding("resnet20-cifar100", fakes=0, kind="folder")
+    assert load_problem(str(root), encoding=encoding, numbers=Numbers(shot=2)).dataset == "birds"
+    with pytest.raises(InputError, match="is not laid out like cub200"):
+        load_problem(str(root), encoding=replace(encoding, kind="cub200"))
+    with pytest.raises(InputError, match="unknown data set 'photos'"):
+        load_problem(str(root), encoding=replace(encoding, kind="photos"))
+    named = mini_imagenet(tmp_path / "mini")
+    said = replace(encoding, kind="mini_imagenet")
+    problem = load_problem(str(named), encoding=said)
+    assert (problem.dataset, problem.protocol.base) == ("mini_imagenet", 60)
 
 
 def test_cifar100_comes_with_the_package():

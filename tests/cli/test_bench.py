@@ -221,6 +221,24 @@ def test_ablate_gamma(embeddings, tmp_path):
     reference = json.loads(plain.stdout)["random"]["nearest-mean"]["summary"]
     assert found["gamma=0"]["summary"]["last"] == reference["last"]
     assert set(found) == {"gamma=0", "gamma=10"}
+    side = cala("compare", tmp_path / "g", "--json")
+    assert side.returncode == 0, side.stderr
+    compared = json.loads(side.stdout)["random"]
+    assert compared["gamma=0: cala"]["summary"] == found["gamma=0"]["summary"]
+    assert set(compared) == {"gamma=0: cala", "gamma=10: cala"}
+
+
+def test_what_could_not_be_trained_is_a_note_with_the_method(embeddings, tmp_path):
+    done = cala(
+        "run", "small", "--embeddings", embeddings, "--base", 3, "--way", 2, "--shot", 3,
+        "--draws", "random:2", "--seeds", 2, "--methods", "cala,cala-plus", "--no-report",
+        "--out", tmp_path / "run",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr
+    for method in ("cala", "cala-plus"):
+        start = f"note: {method}, in all draws: 3 fake classes are too few"
+        assert done.stderr.count(start) == 1, done.stderr
 
 
 @pytest.mark.parametrize(
@@ -283,10 +301,28 @@ def test_help_teaches(command, inside):
     assert "Example:" in printed or command in ("methods", "datasets", "encoders", "data", "cache")
 
 
+def test_help_is_whole_in_80_columns(inside):
+    """No default is cut, and text that is wrapped once is not wrapped again."""
+    for command in ("run", "encode", "train", "ablate"):
+        _, printed, _ = inside(command, "--help")
+        for line in printed.splitlines():
+            cut = "…" in line.replace("runs/…", "")
+            assert not cut, line
+    words = " ".join(inside("run", "--help")[1].replace("│", " ").split())
+    assert "(default: nearest-mean, la, cala, cala-plus)" in words
+    ablate = inside("ablate", "--help")[1]
+    assert "\n paper; --retrain" not in ablate
+    words = inside("train", "--help")[1].replace("│", " ").replace("[x>=1]", "")
+    words = " ".join(words.split())
+    assert "instead of the recipe's" in words
+    assert "of the recipe's" not in words.replace("instead of the recipe's", "")
+
+
 def test_lists():
     from cala.heads import method_names
 
     done = cala("methods")
+    assert max(map(len, done.stdout.splitlines())) <= 80
     for name in method_names():
         assert name in done.stdout
     assert set(json.loads(cala("methods", "--json").stdout)) == set(method_names())

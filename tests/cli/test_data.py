@@ -42,7 +42,7 @@ def test_embeddings(tmp_path):
         "40 training rows (10 per class)",
         "8 test rows (2 per class)",
         "scale: 16",
-        "held-out rows: 5 in 1 classes",
+        "held-out rows: 5 in 1 class",
         "fake classes: 5 of 6 images",
         "class names: ant, bee, cat, dog",
         "file names: train",
@@ -65,6 +65,24 @@ def test_embeddings_that_cannot_be_used(tmp_path):
     assert gone.exit_code == 1
     assert "does not exist" in json.loads(gone.stdout)["error"]
     assert "must end in" in check(tmp_path / "a.csv", "--as", "features").stdout
+
+
+def test_where_embeddings_come_from_is_readable(tmp_path):
+    about = {
+        "recipe": {"name": "fast", "lr": 0.1, "transform": {"size": 32, "mean": [0.5, 0.4, 0.3]}},
+        "classes": [f"class {i}" for i in range(60)],
+        "init": None,
+    }
+    path = write(tmp_path, provenance=np.array(json.dumps({"tta": "none", "about": about})))
+    printed = check(path).stdout
+    assert not set("{}'") & set(printed.split("\n", 1)[1])
+    for line in (
+        "  about: classes=class 0/class 1/class 2/class 3/class 4/… (60), init=none",
+        "    recipe: name=fast, lr=0.1",
+        "      transform: size=32, mean=0.5/0.4/0.3",
+    ):
+        assert f"{line}\n" in printed
+    assert max(map(len, printed.split("\n")[1:])) <= 80
 
 
 def test_few_members(tmp_path):

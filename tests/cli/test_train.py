@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+
+from data.tiny_sets import WNIDS
 
 CALA = [sys.executable, "-m", "cala"]
 BASE = ["--base", "2", "--test", "0.3", "--holdout", "2"]
@@ -157,6 +160,33 @@ def test_bad_options(photos, cache, tmp_path, options, message, inside, monkeypa
     assert not (tmp_path / "x").exists()
 
 
+def test_folders_named_after_wnids(photos, tmp_path, inside, monkeypatch, trained):
+    """They are photos, and `--as` says what else they are."""
+    monkeypatch.setenv("CALA_CACHE", str(tmp_path / "cache"))
+    root = tmp_path / "birds"
+    for path, wnid in zip(sorted(photos.iterdir()), WNIDS, strict=True):
+        shutil.copytree(path, root / wnid)
+    target = ["-o", tmp_path / "a.npz"]
+    fine = ["--encoder", "resnet20-cifar100", "--fakes", 0]
+    code, printed, error = inside("encode", root, "--test", 0.3, *fine, *target)
+    assert code == 0, error
+    assert "3 classes" in printed
+    assert "note:" not in error
+    code, _, error = inside("encode", root, *fine, *target)
+    assert code == 0
+    assert "has no test images, which `cala run` needs; --test 0.2 holds some back" in error
+    for command in ("encode", "train"):
+        code, _, error = inside(command, root, "--test", 0.3, "--as", "mini_imagenet", *target)
+        assert code == 2
+        assert "mini_imagenet has test images of its own" in error
+    code, _, error = inside("run", root, "--test", 0.3, "--as", "mini_imagenet")
+    assert code == 2
+    assert "mini_imagenet has test images of its own" in error
+    code, _, error = inside("run", root, "--encoder", "resnet20-cifar100")
+    assert code == 2
+    assert "has no test images: hold some back with --test 0.2" in error
+
+
 def test_cache_info_and_clear(cache, trained):
     code, printed, _ = cala("cache", "info", "--json", cache=cache)
     assert code == 0
@@ -173,6 +203,6 @@ def test_encoders_are_listed(cache):
     assert code == 0
     for name in ("efficientnet-lite0", "resnet20-cifar100", "timm:…", "resnet12"):
         assert name in printed
-    assert max(map(len, printed.splitlines())) <= 110
+    assert max(map(len, printed.splitlines())) <= 80
     found = json.loads(cala("encoders", "--json", cache=cache)[1])
     assert set(found) == {"encoders", "doors", "architectures"}

@@ -109,13 +109,13 @@ def test_defaults_fit_the_number_of_classes():
 @pytest.mark.parametrize(
     ("numbers", "message"),
     [
-        ({"classes": 1}, "1 classes are too few"),
+        ({"classes": 1}, "a set of 1 class is too small"),
         ({"classes": 10, "base": 10}, "base is 10 of 10 classes"),
         ({"classes": 10, "base": 0}, "base is 0: it must be 1 or more"),
         ({"classes": 10, "way": -1}, "way is -1"),
         ({"classes": 10, "shot": 0}, "shot is 0"),
-        ({"classes": 10, "base": 6, "way": 5, "sessions": 1}, "6 base . 1 sessions × 5 classes"),
-        ({"classes": 10, "base": 6, "sessions": 9}, "6 base . 9 sessions × 1 classes"),
+        ({"classes": 10, "base": 6, "way": 5, "sessions": 1}, "6 base . 1 session × 5 classes are"),
+        ({"classes": 10, "base": 6, "sessions": 9}, "6 base . 9 sessions × 1 class are"),
         ({"classes": 10, "way": 10}, "are more than the 10 classes there are"),
     ],
 )

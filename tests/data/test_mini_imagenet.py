@@ -50,7 +50,35 @@ def test_class_folders(tmp_path):
     alone = open_images(mini_folders(tmp_path / "train only", ("train",)))
     assert (len(alone.train), len(alone.test)) == (12, 0)
     assert "there is no test/ folder" in alone.notes[-1]
-    assert recognise(tmp_path / "both" / "train") == "mini_imagenet"
+
+
+def test_photos_in_folders_named_after_wnids_are_photos(tmp_path):
+    few = mini_folders(tmp_path / "few", whole=False)
+    assert recognise(few) == "folder"
+    assert len(open_images(few).classes) == check(few).classes == 3
+    plain = mini_folders(tmp_path / "plain") / "train"  # no test part: not the benchmark's layout
+    assert recognise(plain) == "folder"
+    assert len(open_images(plain, holdout=0.5).test) == 6
+    said = open_images(few, "mini_imagenet")
+    assert (said.name, len(said.train), len(said.classes)) == ("mini_imagenet", 12, 100)
+
+
+def test_nearly_all_wnids_are_enough(tmp_path):
+    root = mini_folders(tmp_path)
+    empty = [p for p in sorted((root / "train").iterdir()) if not list(p.iterdir())]
+    for path in empty[:5]:
+        path.rmdir()
+    assert recognise(root) == "mini_imagenet"
+    empty[5].rmdir()
+    assert recognise(root) == "folder"
+    empty[5].mkdir()
+    (root / "train" / "my cat").mkdir()
+    assert recognise(root) == "folder"
+
+
+def test_a_share_for_testing_is_for_photos(tmp_path):
+    with pytest.raises(InputError, match=r"mini_imagenet has test images of its own.*--as folder"):
+        open_images(mini_imagenet(tmp_path), holdout=0.2)
 
 
 def test_images_in_class_folders_below_images(tmp_path):
@@ -95,7 +123,7 @@ def test_a_list_in_another_encoding_or_missing(tmp_path):
 def test_a_listed_image_that_is_not_there(tmp_path):
     name = f"{WNIDS[1]}00000002.jpg"
     (mini_imagenet(tmp_path) / "images" / name).unlink()
-    with pytest.raises(InputError, match=f"1 images cannot be used: {name} .*on_bad='skip'"):
+    with pytest.raises(InputError, match=f"1 image cannot be used: {name} .*on_bad='skip'"):
         open_images(tmp_path)
     images = open_images(tmp_path, on_bad="skip")
     assert np.bincount(images.train.labels).tolist() == [4, 3, 4]

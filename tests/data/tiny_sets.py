@@ -74,10 +74,14 @@ def mini_imagenet(root: Path) -> Path:
     return root
 
 
-def mini_folders(root: Path, parts: tuple[str, ...] = ("train", "test")) -> Path:
+def mini_folders(root: Path, parts: tuple[str, ...] = ("train", "test"), whole=True) -> Path:
+    """whole : with a folder for each of the 100 classes, most of them empty"""
     for part, label, number, seed in seeds():
         if part in parts:
             save(root / part / WNIDS[label] / f"{number}.jpg", seed)
+    for part in parts if whole else ():
+        for wnid in load_protocol("mini_imagenet").expected.classes:
+            (root / part / wnid).mkdir(exist_ok=True)
     return root
 
 

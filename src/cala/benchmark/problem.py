@@ -59,12 +59,14 @@ class Encoding:
     """Embeddings made from images.
 
     encoder : its URI; data : folder of the images, where the data set's name does not say it
+    kind : the data set whose layout to expect; a benchmark's name brings its protocol along
     test : share of each class that tests, for a folder of photos without test/
     tta : `flip` averages with mirror images; fakes : fake classes mixed from base images
     """
 
     encoder: str = "efficientnet-lite0"
     data: Path | None = None
+    kind: str | None = None
     test: float | None = None
     tta: str = "none"
     fakes: int = 600
@@ -98,7 +100,7 @@ def load_problem(
     if encoding is not None:
         if embeddings is not None or dataset.startswith(FEATURES):
             raise InputError("give an embeddings file, or images with --encoder or --data")
-        name, protocol, data, source = _encoded(dataset, encoding, numbers, advance)
+        name, protocol, data, source = _encoded(dataset, encoding, numbers, split, advance)
     else:
         name, path = split_dataset(dataset, embeddings)
         data, source = load_embeddings(path), path.name
@@ -150,19 +152,25 @@ def split_dataset(dataset: str, embeddings: Path | None) -> tuple[str, Path]:
 
 
 def _encoded(
-    dataset: str, encoding: Encoding, numbers: Numbers, advance: Advance
+    dataset: str, encoding: Encoding, numbers: Numbers, split: str, advance: Advance
 ) -> tuple[str, Protocol, Embeddings, str]:
-    path, kind = locate(dataset, encoding.data)
+    path, kind = locate(dataset, encoding.data, encoding.kind)
     encoder = load_encoder(encoding.encoder, encoding.device)
     options: dict[str, Any] = {} if encoding.test is None else {"holdout": encoding.test}
     images = open_images(path, kind, **options)
-    name = dataset if dataset in MANIFESTS else shown(path.resolve().name)
+    if split == "test" and not len(images.test):  # encoding takes long: say it before
+        fix = "hold some back with --test 0.2" if images.name == "folder" else "add some"
+        raise InputError(
+            f"{shown(path)} has no test images: {fix}, or score training images with --split dev"
+        )
+    named = (dataset, encoding.kind)
+    name = next((n for n in named if n in MANIFESTS), None) or shown(path.resolve().name)
     protocol = _protocol(name, len(images.classes), numbers)
     base = protocol.order[: protocol.base] or range(protocol.base)
     data = encode_set(
         images, encoder, base=base, tta=encoding.tta, pairs=encoding.fakes, advance=advance
     )
-    return name, protocol, data, f"{images.name} by {encoder.name}"
+    return name, protocol, data, f"{name} encoded by {encoder.name}"
 
 
 def _protocol(name: str, classes: int, numbers: Numbers) -> Protocol:

@@ -23,12 +23,17 @@ def ablate(
 ) -> None:
     """Vary one choice of an adapter and compare on the same draws.
 
-    gamma: γ of Eq. 8 at inference, trained once at its usual value, as in the paper; --retrain
-    trains for each value. mu, rho: μ (with ρ = 1) and ρ of Eq. 9. tau: τ of softmax inputs.
-
-    shots, sessions: K and T̃ of the pseudo sessions that the adapter learns from; the real ones
-    are the protocol's (--shot, --sessions). queries: base queries per class against 15 of each
-    fake class. inputs: what the adapter reads of the similarities. metric: cosine or whitened.
+    \b
+    gamma           γ of Eq. 8 at inference, trained once at its usual value,
+                    as in the paper; --retrain trains for each value
+    mu, rho         μ (with ρ = 1) and ρ of Eq. 9
+    tau             τ of softmax inputs
+    shots (or K)    K of the pseudo sessions that the adapter learns from;
+                    the real ones are the protocol's (--shot)
+    sessions        T̃ of the pseudo sessions; the real ones: --sessions
+    queries         base queries per class against 15 of each fake class
+    inputs          what the adapter reads of the similarities
+    metric          cosine or whitened
 
     Example: cala ablate gamma --values 0,1,10,100 --embeddings cifar100.npz
     """

@@ -24,10 +24,12 @@ def load(dataset: str, options: BenchOptions) -> Problem:
 
     numbers = Numbers(options.base, options.way, options.shot, options.sessions, options.order_seed)
     encoding = None
-    if options.encoder is not None or options.data is not None or _is_folder(dataset, options):
+    asked = (options.encoder, options.data, options.kind)
+    if any(given is not None for given in asked) or _is_folder(dataset, options):
         encoding = Encoding(
             encoder=options.encoder or Encoding.encoder,
             data=options.data,
+            kind=options.kind,
             test=options.test,
             tta=options.tta,
             fakes=options.fakes,
@@ -90,6 +92,9 @@ class Runner:
         import torch
 
         from cala.benchmark.execute import execute
+        from cala.benchmark.runner import fit_configured
+        from cala.cli.noting import noting
+        from cala.cli.progress import Lines
 
         torch.set_num_threads(1)  # the tensors are small: threads cost more than they bring
         with _bar(title or "starting", self.quiet) as (bar, task):
@@ -99,6 +104,9 @@ class Runner:
                     bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
                 self._said.add(line)
 
+            lines = Lines(lambda line: bar.console.print(line, markup=False, highlight=False))
+            plain = not self.quiet and bar.disable
+
             def progress(line: str) -> None:
                 if line.startswith("note: "):
                     note(line)
@@ -107,6 +115,8 @@ class Runner:
 
             def advance(done: int, total: int) -> None:
                 bar.update(task, completed=done, total=total)
+                if plain:
+                    lines(f"{title or 'running'}, cells", done, total)
 
             for line in self.problem.notes:
                 note(line)
@@ -116,7 +126,7 @@ class Runner:
                 self.problem.protocol,
                 source=self.problem.source,
                 out=place,
-                fit=fit,
+                fit=noting(fit or fit_configured, note),
                 progress=progress,
                 advance=advance,
             )

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
-if TYPE_CHECKING:
-    from rich.progress import TaskID
+from cala.cli.options import KIND
+from cala.cli.progress import progress
 
 app = typer.Typer(
     help="Look at image sets and embeddings, and fetch sets that may be fetched.",
@@ -24,9 +21,7 @@ def check(
     path: Path = typer.Argument(
         ..., help="Folder or archive of a set, or an embeddings file (FILE.npz, features:FILE)."
     ),
-    dataset: str | None = typer.Option(
-        None, "--as", help="The set to expect; recognised by its layout if not given."
-    ),
+    dataset: str | None = KIND,
     limit: int = typer.Option(5, "--limit", min=1, help="Names shown per finding."),
     max_pixels: int | None = typer.Option(
         None, "--max-pixels", min=1, help="Images with more are refused.", show_default=False
@@ -50,7 +45,7 @@ def check(
         report, lines, ok = found.as_json(), embeddings_lines(found, limit), not found.error
     else:
         options = {} if max_pixels is None else {"max_pixels": max_pixels}
-        with _shown_progress(as_json):
+        with progress(as_json):
             images = look(path, dataset, **options)
         report, lines, ok = images.as_json(), check_lines(images, limit), images.ok
     if as_json:
@@ -59,34 +54,6 @@ def check(
         for line in lines:
             typer.echo(line)
     raise typer.Exit(0 if ok else 1)
-
-
-@contextmanager
-def _shown_progress(hidden: bool) -> Iterator[None]:
-    """Long work on images as a bar, on a terminal only."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    from cala.data.watching import watching
-
-    screen = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(
-        *columns,
-        TimeElapsedColumn(),
-        console=screen,
-        transient=True,
-        disable=hidden or not screen.is_terminal,
-    ) as bar:
-        tasks: dict[str, TaskID] = {}
-
-        def show(what: str, done: int, total: int) -> None:
-            if what not in tasks or done == 1:
-                tasks[what] = bar.add_task(f"{what} images", total=total)
-            bar.update(tasks[what], completed=done)
-
-        with watching(show):
-            yield
 
 
 @app.command()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from cala.cli.options import TEST
+from cala.cli.options import KIND, TEST
 
 
 def register(app: typer.Typer) -> None:
@@ -19,7 +19,9 @@ def encode(
         ..., "-o", "--out", help="Embeddings file (.npz, .safetensors, .parquet)."
     ),
     encoder: str = typer.Option(
-        "efficientnet-lite0", help="`cala encoders` lists them; or a file of `cala train`."
+        "efficientnet-lite0",
+        help="`cala encoders` lists them; or a file of `cala train`. Default: efficientnet-lite0",
+        show_default=False,
     ),
     data: Path | None = typer.Option(
         None, help="Folder of the benchmark's images.", show_default=False
@@ -30,7 +32,8 @@ def encode(
     tta: str = typer.Option("none", help="flip averages each image with its mirror image."),
     fakes: int = typer.Option(600, min=0, help="Fake classes mixed from base images; 0 for none."),
     fake_images: int = typer.Option(25, min=1, help="Images per fake class."),
-    seed: int = typer.Option(0, min=0, help="Of the fake classes."),
+    seed: int = typer.Option(0, min=0, help="Seed of the fake classes."),
+    kind: str | None = KIND,
     test: float | None = TEST,
     half: bool = typer.Option(False, help="Store half precision."),
     skip_bad: bool = typer.Option(False, help="Leave out images that cannot be read."),
@@ -47,7 +50,7 @@ def encode(
     import torch
 
     from cala.cli.devices import choose_device
-    from cala.cli.progress import progress_bar
+    from cala.cli.progress import progress, progress_bar
     from cala.data.embedding_files import check_target
     from cala.data.embeddings import save_embeddings
     from cala.data.locate import locate
@@ -55,17 +58,23 @@ def encode(
     from cala.data.sets import open_images
     from cala.encoders.encode import encode_set
     from cala.encoders.registry import load_encoder
+    from cala.files import counted, shown
 
     if threads is not None:
         torch.set_num_threads(threads)
     check_target(out)
     model = load_encoder(encoder, choose_device(device))
-    path, kind = locate(dataset, data)
+    path, kind = locate(dataset, data, kind)
     options = {} if test is None else {"holdout": test}
-    images = open_images(path, kind, on_bad="skip" if skip_bad else "raise", **options)
+    with progress(quiet):
+        images = open_images(path, kind, on_bad="skip" if skip_bad else "raise", **options)
     for bad in images.skipped:
         typer.echo(f"left out: {bad.name} ({bad.why})", err=True)
-    with progress_bar(f"encoding {images.name}", quiet) as advance:
+    if not len(images.test):
+        share = "; --test 0.2 holds some back" if images.name == "folder" else ""
+        note = f"note: {shown(path)} has no test images, which `cala run` needs{share}"
+        typer.echo(note, err=True)
+    with progress_bar(f"encoding {shown(path.resolve().name)}", quiet) as advance:
         found = encode_set(
             images,
             model,
@@ -79,5 +88,5 @@ def encode(
     save_embeddings(out, found, half=half)
     typer.echo(
         f"{out}: {len(found.x_train):,} training and {len(found.x_test):,} test images, "
-        f"{len(images.classes)} classes, {model.dim} dimensions"
+        f"{counted(len(images.classes), 'class')}, {model.dim} dimensions"
     )

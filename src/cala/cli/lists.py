@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import textwrap
 
 import typer
 
@@ -62,4 +64,11 @@ def _print(found: dict[str, str], as_json: bool) -> None:
         return
     width = max(len(name) for name in found)
     for name, summary in found.items():
-        typer.echo(f"{name:<{width}}  {summary}")
+        lines = textwrap.wrap(summary, max(_columns() - width - 2, 20))
+        for start, line in zip((name, *[""] * len(lines)), lines, strict=False):
+            typer.echo(f"{start:<{width}}  {line}")
+
+
+def _columns() -> int:
+    """The terminal's; 80 where there is none."""
+    return shutil.get_terminal_size((80, 24)).columns

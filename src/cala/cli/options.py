@@ -20,6 +20,12 @@ TEST = typer.Option(
     help="Share of each class that tests, for a folder of photos without test/.",
     show_default=False,
 )
+KIND = typer.Option(
+    None,
+    "--as",
+    help="The set to expect; recognised by its layout if not given.",
+    show_default=False,
+)
 AS_JSON = typer.Option(False, "--json", help="Print the summary for machines.")
 
 
@@ -36,6 +42,7 @@ class BenchOptions:
     data: Path | None = typer.Option(
         None, help="Folder of the benchmark's images, to encode.", show_default=False
     )
+    kind: str | None = KIND
     test: float | None = TEST
     tta: str = typer.Option("none", help="flip: average each image with its mirror image.")
     fakes: int = typer.Option(600, min=0, help="Fake classes mixed when encoding.")

@@ -24,7 +24,11 @@ def register(app: typer.Typer) -> None:
 def run(
     options: BenchOptions,
     dataset: str = DATASET,
-    methods: str = typer.Option(METHODS, help="Comma-separated; `cala methods` lists them."),
+    methods: str = typer.Option(
+        METHODS,
+        help=f"Comma-separated; `cala methods` lists them (default: {METHODS.replace(',', ', ')}).",
+        show_default=False,
+    ),
     make_report: bool = typer.Option(
         True, "--report/--no-report", help="Make RUN/report/report.html."
     ),
@@ -58,18 +62,22 @@ def compare(
 ) -> None:
     """Put runs side by side; differences are paired where runs share draws.
 
+    A folder of `cala ablate` stands for the runs in it.
+
     Example: cala compare runs/a runs/b
     """
     from dataclasses import replace
 
     from cala.benchmark.folder import read_run
     from cala.benchmark.terminal import console
+    from cala.reports.run import find_runs
     from cala.results import Results
 
     records = []
-    for name, path in _called(runs).items():
+    ablation = len(runs) == 1 and find_runs(runs) != [runs[0].resolve()]
+    for name, path in _called(find_runs(runs)).items():
         _, found = read_run(path)
-        prefix = f"{name}: " if len(runs) > 1 else ""
+        prefix = f"{name}: " if len(runs) > 1 or ablation else ""
         records += [replace(r, method=f"{prefix}{r.method}") for r in found]
     if not records:
         raise InputError("these runs hold no finished cell")

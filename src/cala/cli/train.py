@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from cala.cli.options import TEST
+from cala.cli.options import KIND, TEST
 
 if TYPE_CHECKING:
     from cala.data.images import ImageSet
@@ -38,10 +38,11 @@ def train(
     holdout: int = typer.Option(
         0, min=0, help="Images per base class kept out, for validation and fair base queries."
     ),
+    kind: str | None = KIND,
     test: float | None = TEST,
     selection: str = typer.Option("last", help="last or validation; never test."),
-    epochs: int | None = typer.Option(None, min=1, help="Instead of the recipe's."),
-    batch: int | None = typer.Option(None, min=1, help="Images per step, of the recipe's."),
+    epochs: int | None = typer.Option(None, min=1, help="Epochs, instead of the recipe's."),
+    batch: int | None = typer.Option(None, min=1, help="Images per step, instead of the recipe's."),
     lr: float | None = typer.Option(None, help="Learning rate, instead of the recipe's."),
     settings: list[str] = typer.Option(
         [], "--set", help="Other numbers of the recipe, such as cutout=8, jitter=0.4, policy=2."
@@ -49,12 +50,14 @@ def train(
     init: Path | None = typer.Option(
         None, help="Weights to start from (.safetensors, .pth).", show_default=False
     ),
-    seed: int = typer.Option(0, min=0, help="Of weights, order, augmentation and hold-out."),
+    seed: int = typer.Option(0, min=0, help="Seed of weights, order, augmentation and hold-out."),
     resume: bool = typer.Option(False, help="Continue the run in the folder."),
-    minutes: float = typer.Option(5.0, min=0.0, help="Between checkpoints."),
+    minutes: float = typer.Option(5.0, min=0.0, help="Minutes between checkpoints."),
     device: str = typer.Option("auto", help="cpu, cuda, cuda:1, mps or auto."),
-    devices: int = typer.Option(1, min=1, help="How many, through lightning-fabric."),
-    strategy: str = typer.Option("ddp", help="Of lightning-fabric, for several devices."),
+    devices: int = typer.Option(
+        1, min=1, help="Number of devices; more than one needs cala[train]."
+    ),
+    strategy: str = typer.Option("ddp", help="How several devices share the work, such as ddp."),
     tensorboard: bool = typer.Option(False, help="Also write TensorBoard events."),
     precision: str = typer.Option("auto", help="full, bf16, fp16 or auto."),
     threads: int | None = typer.Option(None, min=1, help="Processor threads.", show_default=False),
@@ -71,6 +74,7 @@ def train(
     import torch
 
     from cala.cli.devices import choose_device
+    from cala.cli.progress import progress
     from cala.data.protocol import base_classes
     from cala.data.sets import open_images
     from cala.training.devices import FabricRanks, Single
@@ -80,7 +84,8 @@ def train(
     if threads is not None:
         torch.set_num_threads(threads)
     options: dict[str, Any] = {} if test is None else {"holdout": test}
-    images = open_images(data, on_bad="skip" if skip_bad else "raise", **options)
+    with progress(quiet):
+        images = open_images(data, kind, on_bad="skip" if skip_bad else "raise", **options)
     for bad in images.skipped:
         typer.echo(f"left out: {bad.name} ({bad.why})", err=True)
     n_base = base_classes(images.name, len(images.classes), base)
@@ -187,6 +192,8 @@ class _Screen:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+        from cala.cli.progress import Lines
+
         self.recipe, self.quiet = recipe, quiet
         self.console = Console(stderr=True)
         self.bar = Progress(
@@ -199,6 +206,7 @@ class _Screen:
             disable=quiet or not self.console.is_terminal,
         )
         self.task = self.bar.add_task("reading images", total=None)
+        self.lines = Lines(lambda line: self.console.print(line, highlight=False))
 
     def __enter__(self) -> _Screen:
         self.bar.start()
@@ -209,6 +217,8 @@ class _Screen:
 
     def loading(self, done: int, total: int) -> None:
         self.bar.update(self.task, completed=done, total=total)
+        if self.bar.disable and not self.quiet:
+            self.lines("reading images", done, total)
 
     def step(self, trainer: Any) -> None:
         progress = trainer.progress

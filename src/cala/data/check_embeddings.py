@@ -12,8 +12,9 @@ import numpy as np
 from cala.data.embedding_checks import checked
 from cala.data.embedding_files import is_embeddings_file, read_members
 from cala.data.embeddings import Embeddings
+from cala.data.provenance_lines import provenance_lines
 from cala.errors import InputError
-from cala.files import shown
+from cala.files import counted, shown
 
 PREFIX = "features:"
 
@@ -102,26 +103,25 @@ def _lines(r: EmbeddingsReport, limit: int) -> Iterator[str]:
     if r.error:
         yield f"  error: {r.error}"
         return
-    yield f"  {r.classes:,} classes, {r.dimension:,} dimensions ({r.dtype})"
+    yield f"  {counted(r.classes, 'class')}, {counted(r.dimension, 'dimension')} ({r.dtype})"
     yield f"  {r.train:,} training rows ({_each(r.train_each)} per class)"
     yield f"  {r.test:,} test rows" + (f" ({_each(r.test_each)} per class)" if r.test else "")
     yield f"  scale: {'not given' if r.scale is None else f'{r.scale:g}'}"
     if r.holdout is None:
         yield "  held-out rows: not given (base queries may be rows that trained the encoder)"
     else:
-        yield f"  held-out rows: {r.holdout[0]:,} in {r.holdout[1]:,} classes"
+        yield f"  held-out rows: {r.holdout[0]:,} in {counted(r.holdout[1], 'class')}"
     if r.fakes is None:
         yield "  fake classes: none (they are mixed from the embeddings)"
     else:
-        yield f"  fake classes: {r.fakes[0]:,} of {r.fakes[1]:,} images"
+        yield f"  fake classes: {r.fakes[0]:,} of {counted(r.fakes[1], 'image')}"
     if r.class_names is None:
         yield "  class names: none"
     else:
         more = ", …" if len(r.class_names) > limit else ""
         yield f"  class names: {', '.join(shown(n) for n in r.class_names[:limit])}{more}"
     yield f"  file names: {' and '.join(r.names) or 'none'}"
-    for key, value in (r.provenance or {}).items():
-        yield f"  {shown(key)}: {shown(value)}"
+    yield from provenance_lines(r.provenance or {}, limit)
     if r.ignored:
         yield f"  ignored, not known to cala: {', '.join(shown(n) for n in r.ignored[:limit])}"
     yield "  in order"

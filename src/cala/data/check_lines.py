@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from cala.data.against import AgainstProtocol
 from cala.data.check import CheckReport
-from cala.files import shown
+from cala.files import counted, shown
 
 
 def check_lines(report: CheckReport, limit: int = 5) -> list[str]:
@@ -20,8 +20,8 @@ def _lines(report: CheckReport, limit: int) -> Iterator[str]:
         yield f"  error: {report.error}"
         return
     yield (
-        f"  {report.classes:,} classes, {report.train:,} training and {report.test:,} test images"
-        f"{_resolution(report)}"
+        f"  {counted(report.classes, 'class')}, {report.train:,} training and {report.test:,} test "
+        f"images{_resolution(report)}"
     )
     if report.protocol is not None:
         yield from _protocol_lines(report.protocol, limit)
@@ -69,8 +69,8 @@ def _protocol_lines(p: AgainstProtocol, limit: int) -> Iterator[str]:
             each = [f"{name} {n:,}" for name, n in part.short.items()]
             total = sum(part.short.values())
             yield (
-                f"    missing {part.kind} {part.split} images ({total:,} in {len(each)} classes): "
-                f"{_some(each, limit)}"
+                f"    missing {part.kind} {part.split} images ({total:,} in "
+                f"{counted(len(each), 'class')}): {_some(each, limit)}"
             )
         elif part.found != part.expected:
             yield (

@@ -15,7 +15,7 @@ from cala.data.cache import cached
 from cala.data.decoding import MAX_PIXELS, Pixels
 from cala.data.images import ArrayPixels, ImageSet, ImageSplit
 from cala.data.listing import check_max_pixels
-from cala.data.sets import DATASETS, DataSet
+from cala.data.sets import DATASETS, DataSet, refuse_options
 from cala.data.survey import fingerprint, remembered
 from cala.data.unpickling import load_pickle
 from cala.errors import InputError
@@ -39,8 +39,7 @@ class Cifar100(DataSet):
     def open(
         self, path: Path, on_bad: str = "raise", max_pixels: int = MAX_PIXELS, **options: Any
     ) -> ImageSet:
-        if options:
-            raise InputError(f"cifar100 has no option {', '.join(options)}: use max_pixels")
+        refuse_options(self.name, options)
         check_max_pixels(max_pixels)
         if max_pixels < SIDE * SIDE:
             raise InputError(

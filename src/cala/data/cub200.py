@@ -8,7 +8,7 @@ from typing import Any
 from cala.data.decoding import MAX_PIXELS
 from cala.data.images import ImageSet
 from cala.data.listing import Listing, below, open_lazily, text_lines
-from cala.data.sets import DATASETS, DataSet
+from cala.data.sets import DATASETS, DataSet, refuse_options
 from cala.errors import InputError
 from cala.files import shown
 
@@ -28,8 +28,7 @@ class Cub200(DataSet):
     def open(
         self, path: Path, on_bad: str = "raise", max_pixels: int = MAX_PIXELS, **options: Any
     ) -> ImageSet:
-        if options:
-            raise InputError(f"cub200 has no option {', '.join(options)}: use max_pixels")
+        refuse_options(self.name, options)
         root = _root(path)
         if root is None:
             raise InputError(f"{shown(path)} is not laid out like cub200: {self.layout}")

@@ -20,13 +20,14 @@ from cala.data.listing import (
     read_text,
 )
 from cala.data.protocol import load_protocol
-from cala.data.sets import DATASETS, DataSet
+from cala.data.sets import DATASETS, DataSet, refuse_options
 from cala.errors import InputError
 from cala.files import reason, shown
 
 # The field's test transform is Resize 92 -> CenterCrop 84; more pixels than that are never used.
 SIZE = (92, 92)
 WNID = re.compile(r"n\d{8}")
+NEARLY_ALL = 0.95  # share of the classes
 COLUMNS = ("filename", "label")
 
 
@@ -37,19 +38,32 @@ class MiniImagenet(DataSet):
     layout = "images/ with split/train.csv and split/test.csv, or train/<wnid>/*.jpg and test/"
 
     def recognise(self, path: Path) -> bool:
+        return _is_flat(path) or _is_whole(path)
+
+    def fits(self, path: Path) -> bool:
         return _is_flat(path) or _folders(path) is not None
 
     def open(
         self, path: Path, on_bad: str = "raise", max_pixels: int = MAX_PIXELS, **options: Any
     ) -> ImageSet:
-        if options:
-            raise InputError(f"mini_imagenet has no option {', '.join(options)}: use max_pixels")
+        refuse_options(self.name, options)
         listing = _from_lists(path) if _is_flat(path) else _from_folders(path)
         return open_decoded(listing, SIZE, on_bad, max_pixels)
 
 
 def _is_flat(path: Path) -> bool:
     return (path / "images").is_dir() and (path / "split" / "train.csv").is_file()
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether train/ has (nearly) all of the wnids and no other folder.
+
+    Photos of other sets have folders named after wnids too: a few of them make no mini-ImageNet.
+    """
+    parts = _folders(path)
+    if parts is None or parts["train"] == path:
+        return False
+    return len(class_folders(parts["train"])) >= NEARLY_ALL * len(_official())
 
 
 def _folders(path: Path) -> dict[str, Path] | None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from cala.errors import InputError
+from cala.files import counted
 from cala.registry import check_choice
 
 MANIFESTS = ("cifar100", "cub200", "mini_imagenet")
@@ -151,20 +152,25 @@ def make_protocol(
         if value is not None and value < 1:
             raise InputError(f"{what} is {value}: it must be 1 or more")
     if classes < 2:
-        raise InputError(f"{classes} classes are too few: one base and one novel class are needed")
+        raise InputError(
+            f"a set of {counted(classes, 'class')} is too small: one base and one novel class are "
+            "needed"
+        )
     if base is None:
         asked = (way or 1) * (sessions or 1)
         base = max(1, min(round(0.6 * classes), classes - asked))
     if base >= classes:
-        raise InputError(f"base is {base} of {classes} classes: leave at least one to arrive later")
+        raise InputError(
+            f"base is {base} of {counted(classes, 'class')}: leave at least one to arrive later"
+        )
     novel = classes - base
     if way is None:
         way = min(5, novel // sessions if sessions else novel)
     sessions = max(1, novel // max(way, 1)) if sessions is None else sessions
     if way < 1 or base + way * sessions > classes:
         raise InputError(
-            f"{base} base + {sessions} sessions × {max(way, 1)} classes are more than the "
-            f"{classes} classes there are: make one of them smaller"
+            f"{base} base + {counted(sessions, 'session')} × {counted(max(way, 1), 'class')} are "
+            f"more than the {counted(classes, 'class')} there are: make one of them smaller"
         )
     order: tuple[int, ...] = ()
     if order_seed is not None:

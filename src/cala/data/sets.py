@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,11 @@ class DataSet(ABC):
 
     @abstractmethod
     def recognise(self, path: Path) -> bool:
-        """Whether `path` looks like this set; cheap, reads no pixels."""
+        """Whether `path` looks like this set and no other; cheap, reads no pixels."""
+
+    def fits(self, path: Path) -> bool:
+        """Whether `path` can be opened as this set when a user says that it is one."""
+        return self.recognise(path)
 
     @abstractmethod
     def open(self, path: Path, on_bad: str = "raise", **options: Any) -> ImageSet:
@@ -47,6 +52,17 @@ def recognise(path: str | Path) -> str | None:
         return next((name for name in names if DATASETS[name].recognise(Path(path))), None)
     except OSError as error:
         raise InputError(f"{shown(path)} cannot be read ({reason(error)})") from error
+
+
+def refuse_options(dataset: str, options: Mapping[str, Any]) -> None:
+    """For sets that take `max_pixels` alone."""
+    if "holdout" in options:
+        raise InputError(
+            f"{dataset} has test images of its own: leave out --test (holdout), or read the folder "
+            "as your own photos with --as folder"
+        )
+    if options:
+        raise InputError(f"{dataset} has no option {', '.join(options)}: use max_pixels")
 
 
 def open_images(
@@ -73,7 +89,7 @@ def open_images(
         )
     entry = DATASETS[name]
     try:
-        if not entry.recognise(path):
+        if not entry.fits(path):
             raise InputError(f"{shown(path)} is not laid out like {name}: {entry.layout}")
         return entry.open(path, on_bad, **options)
     except OSError as error:

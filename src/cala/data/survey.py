@@ -17,7 +17,7 @@ from cala.data.decoding import MAX_PIXELS, ImageError, Pixels, decode
 from cala.data.parallel import in_order
 from cala.data.watching import watched
 from cala.errors import InputError
-from cala.files import cache_folder, sha256, stamp, write_text
+from cala.files import cache_folder, counted, sha256, stamp, write_text
 
 FRESH = 2.0  # seconds: a file this young may change again within the same clock tick
 MEMO_BYTES = 64 << 20  # of all memos together; those not used for the longest time go first
@@ -150,6 +150,6 @@ def name_faults(name: str, faulty: Sequence[tuple[str, str]]) -> InputError:
     first = "; ".join(f"{image} ({why})" for image, why in faulty[:3])
     more = f"; and {len(faulty) - 3} more" if len(faulty) > 3 else ""
     return InputError(
-        f"{name}: {len(faulty)} images cannot be used: {first}{more}. "
+        f"{name}: {counted(len(faulty), 'image')} cannot be used: {first}{more}. "
         "Mend or remove them, or open the set with on_bad='skip'"
     )

@@ -13,7 +13,7 @@ from cala.data.images import ImageSplit
 from cala.encoders.base import Encoder
 from cala.encoders.cache import EmbeddingCache
 from cala.errors import InputError
-from cala.files import shown
+from cala.files import counted, shown
 from cala.registry import check_choice
 
 Floats = NDArray[np.float32]
@@ -159,5 +159,7 @@ def _readable(part: ImageSplit) -> list[str]:
     digests = part.digests()
     lost = [name for name, digest in zip(part.names, digests, strict=True) if len(digest) != 64]
     if lost:
-        raise InputError(f"{len(lost)} images cannot be read, such as {lost[0]}: mend or skip them")
+        raise InputError(
+            f"{counted(len(lost), 'image')} cannot be read, such as {lost[0]}: mend or skip them"
+        )
     return digests

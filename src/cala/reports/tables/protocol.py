@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from cala.files import counted
 from cala.reports.run import Run
 from cala.reports.table import Row, Table, text
 
@@ -49,10 +50,13 @@ def protocol_table(run: Run, name: str) -> Table:
 
 def _protocol(protocol: dict[str, Any]) -> str:
     wanted = ("base", "sessions", "way", "shot")
-    if not all(key in protocol for key in wanted):
+    if not all(isinstance(protocol.get(key), int) for key in wanted):
         return ""
     base, sessions, way, shot = (protocol[key] for key in wanted)
-    return f"{base} base classes, then {sessions} sessions of {way} classes with {shot} shots each"
+    return (
+        f"{counted(base, 'base class')}, then {counted(sessions, 'session')} of "
+        f"{counted(way, 'class')} with {counted(shot, 'shot')} each"
+    )
 
 
 def _draws(draws: list[Any], random: list[Any]) -> str:
