@@ -148,7 +148,7 @@ def _parts(head: Head, unit: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _trained_gamma(head: Head) -> float:
-    return float(head.recipe.gamma) if isinstance(head, AdaptedHead) else 1.0
+    return float(head.trained_as.gamma) if isinstance(head, AdaptedHead) else 1.0
 
 
 def _gamma_accuracy(head: Head, unit: Tensor, labels: Tensor, gammas: Tensor) -> Tensor:
