@@ -20,6 +20,12 @@ TEST = typer.Option(
     help="Share of each class that tests, for a folder of photos without test/.",
     show_default=False,
 )
+REFERENCE = typer.Option(
+    None,
+    metavar="METHOD",
+    help="What paired differences are to (default: the first method).",
+    show_default=False,
+)
 AS_JSON = typer.Option(False, "--json", help="Print the summary for machines.")
 
 
