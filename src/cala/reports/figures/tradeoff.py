@@ -53,8 +53,8 @@ def tradeoff(study: Study) -> Picture | None:
     draw = study.artifacts[found[0][2]].draw
     caption = (
         f"Every point of a curve is what one constant shift of all novel classes would give; the "
-        f"large outlined marker is where the method stands. One draw ({draw}, n = 1), last session, "
-        f"{study.split} images; intervals of AUSUC over draws are in the main table."
+        f"large outlined marker is where the method stands. One draw ({draw}, n = 1), last "
+        f"session, {study.split} images; intervals of AUSUC over draws are in the main table."
     )
     best = max(found)
     alt = f"Trade-off curves of {len(found)} methods; {best[2]} has the largest area."

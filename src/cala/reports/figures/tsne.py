@@ -122,8 +122,9 @@ def tsne(study: Study, method: str) -> Picture | None:
         f"t-SNE (cosine) of n = {len(found.points)} {study.split} images of the "
         f"{len(found.columns) - n_base} novel classes that lose most to base and of the base "
         f"classes that take them; large and outlined: prototypes; {artifact.draw} draw. "
-        "Regions are a sketch: no map leads from this plane back to embeddings, so each place shows the winner, "
-        "among these classes, of the logits of the images around it, computed in the full space "
+        "Regions are a sketch: no map leads from this plane back to embeddings, so each place "
+        "shows the winner, among these classes, of the logits of the images around it, computed in "
+        "the full space "
         "and averaged with a Gaussian kernel, fainter where no image is near. The drawn line "
         "bounds the novel classes. Counts are of real predictions among these classes."
     )
