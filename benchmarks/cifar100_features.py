@@ -90,7 +90,7 @@ def run(path: Path, draws: int, split: str, seed: int, out: Path | None) -> None
         for m, rows in by_metric.items()
         for r in (replace(r, method=f"{r.method} {m}") for r in rows)
     ]
-    title = "Paired differences, cala-plus as it is used against the paper's method"
+    title = "Paired differences to cala cosine, the paper's: cala-plus as it is used"
     screen.print()
     pair = [("cala-plus", "cala cosine")]
     screen.print(differences_table(Results(renamed), random, pair, title))

@@ -47,14 +47,14 @@ def main() -> None:
         cells = run_cells(config, data, PROTOCOL, progress=status.update)
         results = Results([record for cell in cells for record in cell])
     screen.print(
-        "scikit-learn's digits as raw pixels: 6 known classes, then twice 2 new ones\n"
+        "scikit-learn's digits as raw pixels: 6 base classes, then twice 2 novel ones\n"
         "from 5 images each. Percent of held-out images of all classes seen so far;\n"
-        "FPR is the share of new images taken for a known class (lower is better).\n"
+        "FPR is the share of novel images taken for a base class (lower is better).\n"
     )
     screen.print(results_table(results, names, f"Mean of {args.draws} draws (± 95 % interval)"))
     screen.print()
     pairs = [(name, "nearest-mean") for name in METHODS[1:]]
-    title = "Difference on the same draws (≈: the interval includes 0)"
+    title = "Difference to nearest-mean on the same draws (≈: the interval includes 0)"
     screen.print(differences_table(results, names, pairs, title))
     screen.print(f"\n{conclusion(results, names)}")
     screen.print(f"{time.perf_counter() - started:.0f} s")
@@ -102,7 +102,7 @@ def conclusion(results: Results, draws: list[str]) -> str:
         for e in [results.difference("cala-plus", "nearest-mean", column, draws)]
     )
     return (
-        f"cala-plus against nearest mean: {novel} points on new classes, {base} on known ones, "
+        f"cala-plus against nearest mean: {novel} points on novel classes, {base} on base ones, "
         f"{last} over all."
     )
 

@@ -69,22 +69,27 @@ class Results:
         shared = self.shared_draws([method, reference], draws)
         return paired(self.values(method, column, shared), self.values(reference, column, shared))
 
-    def as_json(self) -> dict[str, Any]:
-        """Everything a table needs, for canonical and random draws apart."""
+    def as_json(self, reference: str | None = None) -> dict[str, Any]:
+        """Everything a table needs, for canonical and random draws apart.
+
+        reference : the method that differences are counted from; the first by default
+        """
+        reference = self.methods[0] if reference is None and self.methods else reference
         groups = {"canonical": [d for d in self.draws if d == "canonical"]}
         groups["random"] = self.random_draws()
         return {
-            group: {method: self._method_json(method, draws) for method in self.methods}
+            group: {m: self._method_json(m, str(reference), draws) for m in self.methods}
             for group, draws in groups.items()
             if draws
         }
 
-    def _method_json(self, method: str, draws: Sequence[str]) -> dict[str, Any]:
-        first = self.methods[0]
+    def _method_json(self, method: str, reference: str, draws: Sequence[str]) -> dict[str, Any]:
         return {
             "summary": {c: _plain(self.estimate(method, c, draws)) for c in COLUMNS},
-            "difference_to": first,
-            "difference": {c: _plain(self.difference(method, first, c, draws)) for c in COLUMNS},
+            "difference_to": reference,
+            "difference": {
+                c: _plain(self.difference(method, reference, c, draws)) for c in COLUMNS
+            },
             "sessions": {
                 c: [_plain(estimate(v)) for v in self.session_values(method, c, draws)]
                 for c in SESSION_COLUMNS

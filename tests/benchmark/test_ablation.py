@@ -11,10 +11,11 @@ from typer.testing import CliRunner
 
 from cala.benchmark.ablation import CHOICES, ablation_configs, choice_name
 from cala.benchmark.config import RunConfig
+from cala.benchmark.runner import at_gamma
 from cala.cli import app
 from cala.data.protocol import Protocol
 from cala.errors import InputError
-from cala.heads import AdaptedHead
+from cala.heads import AdaptedHead, make_head
 from cala.heads.recipe import ADAPTERS
 from problems import blobs
 
@@ -154,3 +155,13 @@ def test_choices_that_a_method_does_not_have():
     assert ablation_configs(plain, "metric", ["cosine"], PROTOCOL)["cosine"].metric == "cosine"
     with pytest.raises(InputError, match="--retrain is for gamma"):
         ablation_configs(USUAL, "mu", ["1"], PROTOCOL, retrain=True)
+
+
+@pytest.mark.filterwarnings("ignore::cala.errors.FallbackWarning")
+@pytest.mark.filterwarnings("ignore::cala.errors.BaseQueryWarning")
+def test_the_usual_gamma_of_a_fallback_is_las_shift():
+    x, y = blobs(4, 12, 6, spread=1.5)
+    fallen, la = (make_head(name, scale=4.0).fit_base(x, y) for name in ("cala", "la"))
+    assert at_gamma(fallen, ADAPTERS["cala"].gamma).gamma == la.gamma
+    assert at_gamma(fallen, 0.0).gamma == 0.0
+    assert at_gamma(la, 3.0).gamma == 3.0

@@ -190,6 +190,40 @@ def test_runs_of_the_same_name_stay_apart(finished_run, tmp_path):
     assert len(found[f"{other}: la"]["sessions"]["accuracy"]) == 3
 
 
+def test_compare_is_whole_at_eighty_columns_and_takes_a_reference(finished_run, tmp_path, inside):
+    """Folders as `cala run` names them: long, and different only in the digest."""
+    names = ("small-0123456789", "small-abcdef0123")
+    runs = [shutil.copytree(finished_run, tmp_path / name) for name in names]
+    code, out, _ = inside("compare", *runs, "--reference", "0123: la")
+    assert code == 0
+    assert max(len(line.rstrip()) for line in out.splitlines()) <= 80 + len(str(tmp_path))
+    tables, legend = out.rsplit("\n\n", 1)
+    assert "…" not in out
+    assert max(len(line) for line in tables.splitlines()) <= 80
+    assert "Difference to 0123: la on the same draws" in tables
+    assert "abcd: nearest-mean" in tables
+    joined = legend.replace("\n", "")
+    assert joined == "".join(f"{n[6:10]}: {r}" for n, r in zip(names, runs, strict=True))
+    code, out, _ = inside("compare", *runs, "--reference", f"{names[1]}: la", "--json")
+    found = json.loads(out)["random"]
+    assert found[f"{names[0]}: la"]["difference_to"] == f"{names[1]}: la"
+    assert found[f"{names[0]}: la"]["difference"]["last"]["mean"] == 0.0
+    code, _, error = inside("compare", *runs, "--reference", "la")
+    assert code == 2
+    assert "is in several runs: give one of" in error
+
+
+def test_a_run_takes_a_reference(finished_run, embeddings, inside):
+    arguments = small_run(embeddings, finished_run, "--reference", "la")
+    code, out, _ = inside(*arguments)
+    assert code == 0
+    assert "Difference to la on the same draws" in out
+    _, out, _ = inside(*arguments, "--json")
+    assert json.loads(out)["random"]["nearest-mean"]["difference_to"] == "la"
+    kept = json.loads((finished_run / "summary.json").read_text())["random"]
+    assert kept["la"]["difference_to"] == "nearest-mean"
+
+
 def test_features_is_the_same_run(finished_run, embeddings, tmp_path):
     """The folder is named after all that decides the numbers, so both commands find it."""
     quick = [*QUICK, "--draws", "random:1", "--methods", "nearest-mean", "--json"]
@@ -254,6 +288,7 @@ def test_what_could_not_be_trained_is_a_note_with_the_method(embeddings, tmp_pat
         (["run", "x", "--embeddings", "E", "--metric", "l2"], "unknown metric 'l2'"),
         (["run", "x", "--embeddings", "E", "--base", "50"], "base is 50 of 12 classes"),
         (["run", "x", "--embeddings", "E", "--methods", ","], "names nothing"),
+        (["run", "x", "--embeddings", "E", "--reference", "cal"], "unknown reference 'cal'"),
         (["run", "features:"], "give one embeddings file, as features:FILE"),
         (["run", "my.npz"], "did you mean features:my.npz?"),
         (["run", "mini_imagenet", "--embeddings", "E", "--draws", "canonical"], "no names_train"),

@@ -41,10 +41,11 @@ def test_a_run_ends_with_its_report_and_need_not(embeddings, tmp_path):
     assert not (out / "report").exists()
     done = run(embeddings, out)
     assert done.returncode == 0, done.stderr
-    *_, place, sentence = done.stdout.rstrip().splitlines()
-    assert place == f"report: {out / 'report' / 'report.html'}"
-    assert sentence.startswith("On small, after 4 novel classes joined 8 known ones, ")
-    assert "AUSUC" in done.stdout.split("report:")[0], "the terminal's table comes first"
+    before, sentence = done.stdout.split(f"report: {out / 'report' / 'report.html'}\n")
+    assert sentence.startswith("On small, after 4 novel classes joined 8 base classes, la ")
+    assert sentence.count("\n") > 1
+    assert max(map(len, sentence.splitlines())) <= 80
+    assert "AUSUC" in before, "the terminal's table comes first"
     assert (out / "report" / "report.html").stat().st_size > 10_000
     machine = run(embeddings, out, "--json")
     assert set(json.loads(machine.stdout)["random"]) == {"nearest-mean", "la"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -148,6 +149,32 @@ def test_few_pairs_fall_back_to_one_shift_and_say_so():
         head = make_head("cala", adapter=QUICK).fit_base(x, y)
     assert head.trained_as.adapter == "scalar"
     assert isinstance(head.adapter, ScalarAdapter)
+
+
+@pytest.mark.parametrize(
+    ("method", "la"),
+    [("cala", "la"), ("nearest-mean+cala-plus", "nearest-mean+la")],
+)
+def test_a_fallback_is_the_same_computation_as_la(method, la):
+    x, y = blobs(7, 12, 6, spread=1.5)
+    base = y < 4
+    shots = {"shots": (2, 5), "novel": 3}
+    heads = []
+    for name in (method, la):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FallbackWarning)
+            head = make_head(name, adapter=shots, scale=4.0).fit_base(x[base], y[base])
+        for label in range(4, 7):
+            rows = (y == label).nonzero()[:5, 0]
+            head.add(x[rows], y[rows])
+        heads.append(head)
+    fallen, plain = heads
+    assert fallen.recipe.adapter != "scalar"
+    assert float(plain.shift[4:].abs().min()) > 0
+    assert torch.equal(fallen.logits(x), plain.logits(x))
+    assert fallen.gamma == plain.gamma
+    restored = restore_head(fallen.state())
+    assert torch.equal(restored.logits(x), plain.logits(x))
 
 
 def test_single_base_images_switch_the_adapter_off_and_say_so():

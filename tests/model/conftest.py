@@ -3,9 +3,9 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from model.photos import ENCODER, write_photos
 
 import cala
+from model.photos import ENCODER, write_photos
 
 
 @pytest.fixture(autouse=True)

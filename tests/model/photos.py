@@ -50,4 +50,3 @@ def write_photos(folder: Path, labels: range, numbers: range) -> Path:
         for number in numbers:
             Image.fromarray(photo(label, number)).save(target / f"{number:04}.png")
     return folder
-

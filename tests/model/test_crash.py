@@ -13,9 +13,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from model.photos import write_photos
 
 import cala
+from model.photos import write_photos
 
 TESTS = Path(__file__).parents[1]
 

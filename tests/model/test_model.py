@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from model.photos import ENCODER, photo, write_photos
 from PIL import Image
 
 import cala
 from cala.errors import InputError, StateError
+from model.photos import ENCODER, photo, write_photos
 
 
 def labelled(folder, labels):
@@ -89,10 +89,10 @@ def test_the_same_photo_twice_is_noticed(model, photos, tmp_path):
 def test_the_same_photo_under_two_names_is_refused(model, photos):
     paths, _ = labelled(photos / "known", [0])
     before = model.version
-    with pytest.raises(InputError, match="0000.png is to be 'heron'.*'class 0' already"):
+    with pytest.raises(InputError, match=r"0000.png is to be 'heron'.*'class 0' already"):
         model.add(paths[0], "heron")
     fresh, _ = labelled(photos / "new", [12])
-    with pytest.raises(InputError, match="'b'.*'a' already"):
+    with pytest.raises(InputError, match=r"'b'.*'a' already"):
         model.add([fresh[0], fresh[0]], ["a", "b"])
     assert model.version == before
 
@@ -110,7 +110,8 @@ def test_paths_arrays_and_pictures_are_the_same(model, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "images", [[], 3, np.zeros((4, 4, 3)), [np.zeros((2, 2, 2, 3), np.uint8)], [None], "nowhere.jpg"]
+    "images",
+    [[], 3, np.zeros((4, 4, 3)), [np.zeros((2, 2, 2, 3), np.uint8)], [None], "nowhere.jpg"],
 )
 def test_no_photos(model, images):
     with pytest.raises(InputError):
@@ -215,7 +216,7 @@ def test_another_encoder_is_refused(model, monkeypatch, tmp_path):
     monkeypatch.setattr(
         module, "colours", lambda: module.nn.Sequential(module.Colours(), module.nn.Linear(12, 12))
     )
-    with pytest.raises(InputError, match="not the encoder that .* was made with"):
+    with pytest.raises(InputError, match=r"not the encoder that .* was made with"):
         cala.load(model.path).predict(paths)
     monkeypatch.setattr(module, "colours", None)
     with pytest.raises(InputError, match=r"needs its encoder torch:.*cannot be loaded.*--encoder"):
@@ -269,7 +270,7 @@ def test_fakes_that_make_no_sense(photos, tmp_path, fakes):
 
 def test_one_class_is_too_few(tmp_path):
     known = write_photos(tmp_path / "known", range(1), range(3))
-    with pytest.raises(InputError, match="has 1 class .'class 0'.: put at least two"):
+    with pytest.raises(InputError, match=r"has 1 class .'class 0'.: put at least two"):
         cala.fit(known, tmp_path / "m", encoder=ENCODER)
 
 

@@ -11,7 +11,11 @@ import pytest
 from cala.reports.figures.picture import inline
 from cala.reports.figures.similarity import in_words, pearson
 from cala.reports.figures.style import look, spread
+from cala.reports.figures.tradeoff import tradeoff
+from cala.reports.figures.tsne import _marker
 from cala.reports.quoted import average_slip, impossible_rates, quoted
+from cala.reports.run import read_run
+from cala.reports.study import make_studies
 from cala.reports.table import Cell, Row, Table, mark_best
 from cala.reports.table_text import as_csv, latex, markdown
 from cala.reports.tables.calibration import reliability
@@ -106,7 +110,27 @@ def test_spread_keeps_order_and_distance():
 
 
 def test_no_two_methods_look_alike():
-    assert len({str(look(i)) for i in range(14)}) == 14
+    assert len({str(look(i)) for i in range(28)}) == 28
+
+
+def test_methods_are_told_apart_without_colour():
+    """By line and marker, as a page printed in grey shows them; neighbours by their line alone."""
+    looks = [look(i) for i in range(14)]
+    assert len({(str(x["linestyle"]), x["marker"]) for x in looks}) == 14
+    for i in range(13):
+        assert looks[i]["linestyle"] != looks[i + 1]["linestyle"]
+
+
+def test_classes_of_the_regions_are_told_apart_without_colour():
+    assert len({_marker(k, 4) for k in range(6)}) == 6
+
+
+def test_trade_off_curves_carry_their_markers(tmp_path):
+    (study,) = make_studies([read_run(make_run(tmp_path / "run"))])
+    (axes,) = tradeoff(study).figure.axes
+    drawn = [x for x in axes.lines if len(x.get_xdata()) > 2]
+    assert len({x.get_marker() for x in drawn}) == len(study.methods)
+    assert "None" not in {x.get_marker() for x in drawn}
 
 
 def test_correlations_state_their_sign():

@@ -27,7 +27,8 @@ Schema 2 adds:
     gamma_accuracy   (G, T + 1)       accuracy in every session with each of them
     beta_draws       (D, C - B)       β of the novel classes in each draw of the run
     similarity_draws (D, C - B)       their mean similarity to the base classes
-    meta: class_names (in order of arrival, where known), host, adapter, metric, gamma, draws
+    meta: class_names (in order of arrival, where known), host, adapter, metric, gamma, draws,
+        fallback (`la` where the data allowed no more than LA's one shift)
 """
 
 from __future__ import annotations
@@ -120,11 +121,13 @@ def describe_artifact(
     if named is None and protocol.expected is not None and not protocol.order:
         named = protocol.expected.classes
     bare = head.host if isinstance(head, AdaptedHead) else head
+    fallen = isinstance(head, AdaptedHead) and head.trained_as.adapter != head.recipe.adapter
     return {
         "host": host,
         "adapter": adapter,
         "metric": getattr(bare, "metric_name", None),
         "gamma": float(head.gamma) if isinstance(head, AdaptedHead) else None,
+        "fallback": "la" if fallen else None,
         "draws": [draw.name for draw in draws],
         "class_names": None if named is None else list(named)[: protocol.n_classes],
     }
@@ -148,7 +151,7 @@ def _parts(head: Head, unit: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _trained_gamma(head: Head) -> float:
-    return float(head.recipe.gamma) if isinstance(head, AdaptedHead) else 1.0
+    return float(head.trained_as.gamma) if isinstance(head, AdaptedHead) else 1.0
 
 
 def _gamma_accuracy(head: Head, unit: Tensor, labels: Tensor, gammas: Tensor) -> Tensor:

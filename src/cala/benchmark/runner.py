@@ -131,11 +131,16 @@ def fit_configured(
 
 
 def at_gamma(head: Head, gamma: float | None) -> Head:
-    """A head that is the same but for γ at inference; None leaves it as it was trained."""
+    """A head that is the same but for γ at inference; None leaves it as it was trained.
+
+    γ counts from the method's own: an adapter that fell back to LA, which has another γ, keeps LA's
+    shift at the γ that the method is usually trained with.
+    """
     if gamma is None or not isinstance(head, AdaptedHead):
         return head
     head = head.fork()
-    head.gamma = gamma
+    fell_back = head.trained_as.gamma != head.recipe.gamma
+    head.gamma = gamma * head.trained_as.gamma / head.recipe.gamma if fell_back else gamma
     return head
 
 

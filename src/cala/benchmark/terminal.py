@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.table import Table
 
+from cala.benchmark.wide_table import WideTable
 from cala.results import Results
 from cala.statistics import Estimate
 
@@ -24,23 +24,36 @@ HEADINGS = {
 }
 
 
-def results_table(results: Results, draws: Sequence[str], title: str) -> Table:
+#: What the headings mean, for the line below a table.
+LEGEND = (
+    "last: accuracy over all classes at the end; avg: mean over sessions; HM: harmonic mean of "
+    "base and novel; AHM, AvgN: HM and novel, means over sessions 1 to T; FPR₁, FPR_T: novel "
+    "images taken for base, sessions 1 and T; AUSUC: area under the base/novel trade-off curve"
+)
+
+
+def results_table(results: Results, draws: Sequence[str], title: str) -> WideTable:
     """Means over draws, with the half width of the 95 % interval below each."""
-    table = _table(title)
+    table = WideTable(title, list(HEADINGS.values()))
     for method in results.methods:
         cells = [results.estimate(method, column, draws) for column in HEADINGS]
-        table.add_row(method, *(_cell(cell, "{:.1f}", "±{:.1f}") for cell in cells))
+        table.rows.append((method, [_cell(cell, "{:.1f}", "±{:.1f}") for cell in cells]))
     return table
 
 
 def differences_table(
     results: Results, draws: Sequence[str], pairs: Sequence[tuple[str, str]], title: str
-) -> Table:
-    """Paired differences; ≈ instead of ± marks an interval that includes zero."""
-    table = _table(title)
+) -> WideTable:
+    """Paired differences; ≈ instead of ± marks an interval that includes zero.
+
+    The reference stands below each method unless all share it: then `title` should name it.
+    """
+    table = WideTable(title, list(HEADINGS.values()))
+    shared = len({reference for _, reference in pairs}) == 1
     for method, reference in pairs:
         cells = [results.difference(method, reference, column, draws) for column in HEADINGS]
-        table.add_row(f"{method}\n− {reference}", *(_difference(cell) for cell in cells))
+        name = method if shared else f"{method}\n− {reference}"
+        table.rows.append((name, [_difference(cell) for cell in cells]))
     return table
 
 
@@ -53,14 +66,6 @@ def console() -> Console:
 def _difference(cell: Estimate) -> str:
     mean = "{:+.2f}" if abs(cell.mean) < 9.995 else "{:+.1f}"
     return _cell(cell, mean, "±{:.2f}" if cell.clear else "≈{:.2f}")
-
-
-def _table(title: str) -> Table:
-    table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("", no_wrap=True)
-    for heading in HEADINGS.values():
-        table.add_column(heading, justify="right", no_wrap=True)
-    return table
 
 
 def _cell(cell: Estimate, mean: str, half: str) -> str:

@@ -146,21 +146,26 @@ def _bar(title: str, quiet: bool) -> Iterator[tuple[Any, Any]]:
         yield bar, bar.add_task(title, total=None)
 
 
-def print_results(screen: Any, results: Results, split: str) -> None:
-    from cala.benchmark.terminal import differences_table, results_table
+def print_results(screen: Any, results: Results, split: str, reference: str | None = None) -> None:
+    """Every table of some results; reference : what differences are to, the first by default"""
+    from rich.text import Text
+
+    from cala.benchmark.terminal import LEGEND, differences_table, results_table
 
     if "canonical" in results.draws:
         title = f"Canonical draw, {split} images, percent"
         screen.print(results_table(results, ["canonical"], title))
         screen.print()
     random = results.random_draws()
-    if not random:
-        return
-    title = f"Mean of {len(random)} random draws, {split} images (± 95 % interval over draws)"
-    screen.print(results_table(results, random, title))
-    first, *others = results.methods
-    pairs = [(m, first) for m in others if results.shared_draws([m, first], random)]
-    if pairs:
+    if random:
+        title = f"Mean of {len(random)} random draws, {split} images (± 95 % interval over draws)"
+        screen.print(results_table(results, random, title))
         screen.print()
-        title = "Difference on the same draws (≈: the interval includes 0)"
-        screen.print(differences_table(results, random, pairs, title))
+        chosen = reference or results.methods[0]
+        others = [m for m in results.methods if m != chosen]
+        pairs = [(m, chosen) for m in others if results.shared_draws([m, chosen], random)]
+        if pairs:
+            title = f"Difference to {chosen} on the same draws (≈: the interval includes 0)"
+            screen.print(differences_table(results, random, pairs, title))
+            screen.print()
+    screen.print(Text(LEGEND))

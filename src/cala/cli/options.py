@@ -26,6 +26,12 @@ KIND = typer.Option(
     help="The set to expect; recognised by its layout if not given.",
     show_default=False,
 )
+REFERENCE = typer.Option(
+    None,
+    metavar="METHOD",
+    help="What paired differences are to (default: the first method).",
+    show_default=False,
+)
 AS_JSON = typer.Option(False, "--json", help="Print the summary for machines.")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from pathlib import Path
 
 import typer
@@ -46,7 +47,12 @@ def report(
 
 def after_run(place: Path) -> str:
     """Make the report of a run that has just ended; where it is and what it shows."""
+    from cala.benchmark.terminal import console
     from cala.reports.build import make_report
 
     made = make_report([place], place / "report")
-    return "\n".join([f"report: {made.page}", *made.headlines])
+    wrapped = [
+        textwrap.fill(words, console().width, break_long_words=False, break_on_hyphens=False)
+        for words in made.headlines
+    ]
+    return "\n".join([f"report: {made.page}", *wrapped])

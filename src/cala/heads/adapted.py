@@ -40,6 +40,7 @@ class AdaptedHead(Head):
 
     beta : (C,), zero for base classes
     gamma, delta : may be set at any time; they act on the next `logits`
+    trained_as : the recipe that training came to; LA's where the data allowed no more
     """
 
     name = "adapted"
@@ -84,7 +85,7 @@ class AdaptedHead(Head):
             seed=self.seed,
         )
         fitted.adapter, fitted.curve = trained.adapter, trained.curve
-        fitted.trained_as = trained.recipe
+        fitted.trained_as, fitted.gamma = trained.recipe, trained.recipe.gamma
         fitted._reference = normalise(fitted.host.prototypes)
         fitted.beta = features.new_zeros(fitted.n_base)
         return self._become(fitted)

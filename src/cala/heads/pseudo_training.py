@@ -24,7 +24,7 @@ from cala.core.similarity import ClassContext
 from cala.errors import FallbackWarning
 from cala.heads.base import Head, Judge
 from cala.heads.fairness import fair_rows
-from cala.heads.recipe import MAX_QUERIES, AdapterRecipe
+from cala.heads.recipe import MAX_QUERIES, AdapterRecipe, as_la
 from cala.metrics import TradeOff
 
 MIN_PAIRS = 10
@@ -166,7 +166,7 @@ def _stage(
 
 
 def _fallback(recipe: AdapterRecipe, fakes: FakePool, queries: int) -> AdapterRecipe:
-    """The largest adapter that the data can train."""
+    """The largest adapter that the data can train; a fallback is LA in every number."""
     if queries == 0:
         warnings.warn(
             "no base class has a second image to serve as a query: the adapter is off (β = 0); "
@@ -174,7 +174,7 @@ def _fallback(recipe: AdapterRecipe, fakes: FakePool, queries: int) -> AdapterRe
             FallbackWarning,
             stacklevel=2,
         )
-        return replace(recipe, adapter="scalar")
+        return as_la(recipe)
     if len(fakes) < MIN_PAIRS and recipe.adapter != "scalar":
         warnings.warn(
             f"{len(fakes)} fake classes are too few to learn a class-aware adapter (needs "
@@ -183,7 +183,7 @@ def _fallback(recipe: AdapterRecipe, fakes: FakePool, queries: int) -> AdapterRe
             FallbackWarning,
             stacklevel=2,
         )
-        recipe = replace(recipe, adapter="scalar")
+        recipe = as_la(recipe)
     if max(recipe.shots) >= fakes.images:
         kept = servable_shots(recipe.shots, fakes.images)
         warnings.warn(

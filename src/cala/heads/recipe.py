@@ -107,3 +107,22 @@ CALA_PLUS = ADAPTERS.register(
         ridges=(1e-4, 1e-3, 1e-2),
     )
 )
+
+
+#: The usual recipe of each adapter that can fall back to LA.
+_USUAL = {"mlp": CALA, "summary": CALA_PLUS}
+
+
+def as_la(recipe: AdapterRecipe) -> AdapterRecipe:
+    """LA's recipe for the same task: every number of LA's own, but for those that were chosen.
+
+    A number that differs from the adapter's usual recipe was chosen; the shots always were.
+
+    >>> as_la(CALA) == LA
+    True
+    """
+    if recipe.adapter == LA.adapter:
+        return recipe
+    usual = vars(_USUAL[recipe.adapter])
+    chosen = {k: v for k, v in vars(recipe).items() if v != usual[k]}
+    return replace(LA, **{**chosen, "shots": recipe.shots})

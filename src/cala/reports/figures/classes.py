@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cala.reports.figures.picture import Picture
-from cala.reports.figures.style import BASE, INK, MUTED, NOVEL, class_axis, make_figure
+from cala.reports.figures.style import BASE, INK, MUTED, NOVEL, PAPER, class_axis, make_figure
 from cala.reports.naming import clipped
 from cala.reports.study import Study
 from cala.reports.tables.classes import ClassGains
@@ -38,7 +38,10 @@ def classes(study: Study, gains: ClassGains) -> Picture:
             )  # fmt: skip
     left.margins(y=0.12)
     place = np.arange(len(named))[::-1]
-    right.barh(place, gains.gain[named], color=[colours[i] for i in named], height=0.7)
+    right.barh(
+        place, gains.gain[named], color=[colours[i] for i in named], height=0.7,
+        hatch=["" if i < b else "///" for i in named], edgecolor=PAPER, lw=0,
+    )  # fmt: skip
     right.set_yticks(place, [clipped(gains.names[i], 26) for i in named])
     right.axvline(0, color=MUTED, lw=0.7)
     right.grid(True, axis="x")
@@ -48,7 +51,8 @@ def classes(study: Study, gains: ClassGains) -> Picture:
         right.text(0.5, 0.5, "no class changes", transform=right.transAxes, ha="center")
     caption = (
         f"Accuracy of each class with {gains.method} minus that of {gains.against}; "
-        f"{one_cell(study, gains.method)}. The means over base and over novel classes stand above."
+        f"{one_cell(study, gains.method)}. The means over base and over novel classes stand above; "
+        "hatched by name: novel."
     )
     alt = (
         f"{int((gains.gain > 0).sum())} classes gain, {int((gains.gain < 0).sum())} lose with "

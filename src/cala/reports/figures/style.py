@@ -62,7 +62,7 @@ def look(index: int) -> dict[str, Any]:
     """Colour, line and marker of the method at this place; no two of the first 28 are alike."""
     return {
         "color": COLOURS[index % len(COLOURS)],
-        "linestyle": LINES[index // len(COLOURS) % len(LINES)],
+        "linestyle": LINES[index % len(LINES)],
         "marker": MARKERS[index % len(MARKERS)],
     }
 
@@ -105,7 +105,7 @@ def band(
     axes: Axes, x: Sequence[int], found: Sequence[Estimate], style: dict[str, Any], among: int
 ) -> None:
     """A line of means with a band of their intervals; among : how many lines share the axes"""
-    alpha = 0.15 if among <= 5 else 0.07
+    alpha = 0.15 if among <= 5 else 0.07 if among <= 8 else 0.03
     mean = [f.mean for f in found]
     half = [f.half if f.half == f.half else 0.0 for f in found]
     low = [m - h for m, h in zip(mean, half, strict=True)]

@@ -6,11 +6,12 @@ import numpy as np
 
 from cala.metrics import TradeOff
 from cala.reports.figures.picture import Picture
-from cala.reports.figures.style import PAPER, look, make_figure
+from cala.reports.figures.style import INK, look, make_figure
 from cala.reports.naming import clipped
 from cala.reports.study import Study
 
 POINTS = 300  # of a curve that may have thousands
+MARKS = 8  # along a curve, so that it is known without its colour
 
 
 def tradeoff(study: Study) -> Picture | None:
@@ -28,13 +29,22 @@ def tradeoff(study: Study) -> Picture | None:
         style = look(i)
         marker = style.pop("marker")
         x, y = _thinned(curve)
-        axes.plot(x, y, **style, lw=1.3)
+        step = max(1, len(x) // MARKS)
+        axes.plot(
+            x, y, **style, lw=1.3, marker=marker, ms=3.5, markevery=(i * step // len(found), step)
+        )
         place = np.searchsorted(curve.delta, 0.0, side="left") - 1
         here = (100 * curve.base[place], 100 * curve.novel[place])
-        axes.plot(*here, marker, ms=7, color=style["color"], mec=PAPER, mew=0.8, zorder=5)
+        axes.plot(*here, marker, ms=8.5, color=style["color"], mec=INK, mew=1.0, zorder=5)
         label = f"{clipped(method)}: {100 * area:.1f}"
         axes.plot([], [], marker=marker, ms=6, label=label, **style)
-    axes.legend(title="AUSUC, %", loc="center left", bbox_to_anchor=(1.01, 0.5), alignment="left")
+    axes.legend(
+        title="AUSUC, %",
+        loc="center left",
+        bbox_to_anchor=(1.01, 0.5),
+        alignment="left",
+        handlelength=3.2,
+    )
     axes.set_xlabel("base accuracy, %")
     axes.set_ylabel("novel accuracy, %")
     axes.set_xlim(left=0)
@@ -43,8 +53,8 @@ def tradeoff(study: Study) -> Picture | None:
     draw = study.artifacts[found[0][2]].draw
     caption = (
         f"Every point of a curve is what one constant shift of all novel classes would give; the "
-        f"marker is where the method stands. One draw ({draw}, n = 1), last session, {study.split} "
-        "images; intervals of AUSUC over draws are in the main table."
+        f"large outlined marker is where the method stands. One draw ({draw}, n = 1), last "
+        f"session, {study.split} images; intervals of AUSUC over draws are in the main table."
     )
     best = max(found)
     alt = f"Trade-off curves of {len(found)} methods; {best[2]} has the largest area."

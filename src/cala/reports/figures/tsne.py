@@ -121,9 +121,10 @@ def tsne(study: Study, method: str) -> Picture | None:
     caption = (
         f"t-SNE (cosine) of n = {len(found.points)} {study.split} images of the "
         f"{len(found.columns) - n_base} novel classes that lose most to base and of the base "
-        f"classes that take them; stars are prototypes; {artifact.draw} draw. Regions are a "
-        "sketch: no map leads from this plane back to embeddings, so each place shows the winner, "
-        "among these classes, of the logits of the images around it, computed in the full space "
+        f"classes that take them; large and outlined: prototypes; {artifact.draw} draw. "
+        "Regions are a sketch: no map leads from this plane back to embeddings, so each place "
+        "shows the winner, among these classes, of the logits of the images around it, computed in "
+        "the full space "
         "and averaged with a Gaussian kernel, fainter where no image is near. The drawn line "
         "bounds the novel classes. Counts are of real predictions among these classes."
     )
@@ -157,7 +158,7 @@ def _points(panel: object, found: Plane, n_base: int) -> None:
         rows = found.own == k
         style: dict[str, Any] = {"color": _colour(k), "mec": PAPER, "mew": 0.4, "ls": ""}
         panel.plot(*found.points[rows].T, _marker(k, n_base), ms=5, **style)
-        panel.plot(*found.stars[k], "*", ms=13, color=_colour(k), mec=INK, mew=0.8)
+        panel.plot(*found.stars[k], _marker(k, n_base), ms=11, color=_colour(k), mec=INK, mew=1.3)
 
 
 def _colour(k: int) -> str:
@@ -165,7 +166,8 @@ def _colour(k: int) -> str:
 
 
 def _marker(k: int, n_base: int) -> str:
-    return "o" if k < n_base else "^"
+    """One per class, so that grey tells them apart: novel classes are triangles."""
+    return "osDP"[k % 4] if k < n_base else "^v<>"[(k - n_base) % 4]
 
 
 def _tint(region: Array, close: Array) -> Array:
