@@ -29,9 +29,12 @@ def test_fpr_is_the_first_of_scikit_learns_curve_to_reach_the_tpr(known, unknown
 
 
 def test_perfect_and_hopeless():
-    assert auroc([2, 3], [0, 1]) == 1 and fpr_at_tpr([2, 3], [0, 1]) == 0
-    assert auroc([0, 1], [2, 3]) == 0 and fpr_at_tpr([0, 1], [2, 3]) == 1
+    assert auroc([2, 3], [0, 1]) == 1
+    assert fpr_at_tpr([2, 3], [0, 1]) == 0
+    assert auroc([0, 1], [2, 3]) == 0
+    assert fpr_at_tpr([0, 1], [2, 3]) == 1
 
 
 def test_nothing_to_compare_is_nan():
-    assert math.isnan(auroc([], [1.0])) and math.isnan(fpr_at_tpr(np.ones(2), []))
+    assert math.isnan(auroc([], [1.0]))
+    assert math.isnan(fpr_at_tpr(np.ones(2), []))
