@@ -31,6 +31,17 @@ def shot_numbers(shots: Any) -> tuple[int | None, ...]:
     return tuple(whole_number("shots", k) for k in several)
 
 
+def rejection_rate(value: Any) -> float:
+    """A share strictly between 0 and 1."""
+    number = isinstance(value, float | int | np.number) and not isinstance(value, bool)
+    if not number or not 0 < value < 1:
+        raise InputError(
+            f"rate is {value!r}: give the share of genuine images that may be called unknown, "
+            "such as 0.05"
+        )
+    return float(value)
+
+
 def seed_of(random_state: Any) -> int:
     """The seed itself, or one drawn from a RandomState."""
     if not isinstance(random_state, int | np.integer):

@@ -17,12 +17,15 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from typing_extensions import Self
 
 from cala.core.logits import DEFAULT_SCALE
+from cala.core.prototypes import chunks
+from cala.core.rejection import Rejection
 from cala.errors import InputError
 from cala.estimator.arguments import (
     as_tensor,
     check_adapted,
     fake_pool,
     holdout_mask,
+    rejection_rate,
     seed_of,
     shot_numbers,
     usable_device,
@@ -31,6 +34,7 @@ from cala.estimator.arguments import (
 from cala.estimator.labels import find_label, given_labels, labels_like, some_labels
 from cala.heads import AdaptedHead, make_head
 from cala.heads.checks import check_operating_point, is_auto
+from cala.heads.rejection import familiarity, fit_rejection
 from cala.registry import check_choice
 
 PRESETS = (None, "paper")
@@ -107,6 +111,8 @@ class CalaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     array([0, 1, 2, 3, 4, 5, 6, 7, 8])
     """
 
+    _rejection: Rejection
+
     def __init__(
         self,
         method: str = "cala-plus",
@@ -173,14 +179,14 @@ class CalaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         head = self._make_head()
         if self.objective != "accuracy" or self.max_base_loss is not None:
             check_adapted(self.method, head)
-        head.fit_base(
-            as_tensor(X, self.device),
-            torch.as_tensor(columns, device=self.device),
-            fakes=fake_pool(fake, pairs, self.device),
-            holdout=holdout_mask(holdout, len(X)),
-        )
+        rows, codes = as_tensor(X, self.device), torch.as_tensor(columns, device=self.device)
+        fakes, held = fake_pool(fake, pairs, self.device), holdout_mask(holdout, len(X))
+        head.fit_base(rows, codes, fakes=fakes, holdout=held)
         if isinstance(head, AdaptedHead):
             head.set_operating_point(self.objective, self.max_base_loss)
+        draft._rejection = fit_rejection(
+            head, rows, codes, fakes=fakes, holdout=held, novel=self.expected_novel
+        )
         draft._head, draft.classes_, draft._next_id = head, classes, len(classes)
         with SWAPPING:
             self.__dict__ = draft.__dict__
@@ -309,6 +315,29 @@ class CalaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         now = copy.copy(self)
         z = np.concatenate([z.cpu().numpy() for z in now._logits(X)])
         return z[:, 1] - z[:, 0] if z.shape[1] == 2 else z
+
+    def familiarity(self, X: Any) -> NDArray[np.float64]:
+        """How well the best-fitting class fits: (n,) p-values, 1 where this cannot be told.
+
+        About the share of genuine images of that class that fit no better. It depends neither on
+        the operating point nor on β.
+        """
+        now = copy.copy(self)
+        check_is_fitted(now)
+        X = validate_data(now, X, reset=False, dtype=FLOATS)
+        parts = [
+            familiarity(now._head, now._rejection, as_tensor(X[rows], now.device)).numpy()
+            for rows in chunks(len(X), PREDICT_ROWS)
+        ]
+        return np.concatenate(parts)
+
+    def is_unknown(self, X: Any, rate: float = 0.05) -> NDArray[np.bool_]:
+        """Rows that no class fits: (n,) bool.
+
+        rate : share of genuine images, of base and of few-shot classes alike, that may be turned
+            away at the most
+        """
+        return self.familiarity(X) < rejection_rate(rate)
 
     def _logits(self, X: Any) -> Iterator[torch.Tensor]:
         """To be asked of a copy, whose head stays the same from the first rows to the last."""

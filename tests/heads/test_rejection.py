@@ -1,0 +1,127 @@
+"""Learning when nothing fits, for everything that is registered."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cala.core.mixing import draw_pairs, mix_features
+from cala.errors import FallbackWarning
+from cala.heads import ADAPTERS, HEADS, AdaptedHead, make_head, method_names, restore_head
+from cala.heads.rejection import SHOTS, familiarity, fit_rejection, host_of
+from problems import blobs
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::cala.errors.BaseQueryWarning", "ignore::cala.errors.FallbackWarning"
+)
+
+METHODS = [*method_names(), *(f"{host}+{adapter}" for host in HEADS for adapter in ADAPTERS)]
+QUICK = {"episodes": 4, "heldout_episodes": 2, "epochs": 2, "steps": 5}
+N_BASE, DIM = 12, 16
+X, Y = blobs(N_BASE + 6, 60, DIM)
+FIRST = torch.arange(len(Y)) % 60 < 30
+LEARN, FRESH = (Y < N_BASE) & FIRST, ~FIRST
+
+
+def fitted(method, metric, x=X[LEARN], y=Y[LEARN]):
+    return make_head(method, metric=metric, adapter=QUICK).fit_base(x, y)
+
+
+@pytest.fixture(scope="module", params=[(m, c) for m in METHODS for c in ("cosine", "whitened")])
+def made(request):
+    head = fitted(*request.param)
+    return head, fit_rejection(head, X[LEARN], Y[LEARN])
+
+
+def grown(head, k=5, labels=range(N_BASE, N_BASE + 3)):
+    rows = torch.cat([((label == Y) & FIRST).nonzero()[:k, 0] for label in labels])
+    return head.fork().add(X[rows], Y[rows])
+
+
+def test_it_tells_known_from_unknown(made):
+    head, rejection = made
+    full = grown(head)
+    p = familiarity(full, rejection, X)
+    known, new, unknown = (
+        p[FRESH & mask] for mask in (Y < N_BASE, (Y >= N_BASE) & (Y < N_BASE + 3), Y >= N_BASE + 3)
+    )
+    assert ((p > 0) & (p <= 1)).all()
+    assert (known < 0.05).double().mean() < 0.1
+    assert (new < 0.05).double().mean() < 0.25
+    assert (unknown < 0.05).double().mean() > 2 * (known < 0.05).double().mean()
+
+
+def test_base_images_are_turned_away_as_often_as_asked(made):
+    """Nothing else is known, so the rate is met, not only kept."""
+    head, rejection = made
+    p = familiarity(head, rejection, X[FRESH & (Y < N_BASE)])
+    for rate in (0.05, 0.1, 0.3):
+        assert abs(float((p < rate).double().mean()) - rate) < 0.03 + 0.2 * rate
+
+
+def test_neither_adapter_nor_operating_point_counts(made):
+    head, rejection = made
+    full = grown(head)
+    before = familiarity(full, rejection, X)
+    assert torch.equal(before, familiarity(host_of(full), rejection, X))
+    if isinstance(full, AdaptedHead):
+        full.gamma, full.delta = 0.0, 3.0
+        assert torch.equal(before, familiarity(full, rejection, X))
+
+
+def test_the_head_is_left_as_it_was(made):
+    head, _ = made
+    before = head.logits(X)
+    again = fit_rejection(head, X[LEARN], Y[LEARN]).tensors()
+    assert torch.equal(head.logits(X), before)
+    assert len(head.classes) == N_BASE
+    for name, value in fit_rejection(head, X[LEARN], Y[LEARN]).tensors().items():
+        assert torch.equal(value, again[name])
+
+
+def test_a_restored_head_gives_the_same(made):
+    head, rejection = made
+    full = grown(head)
+    kept = type(rejection).from_tensors(rejection.tensors())
+    assert torch.equal(
+        familiarity(restore_head(full.state()), kept, X), familiarity(full, rejection, X)
+    )
+
+
+def test_more_shots_move_a_class_to_another_table(made):
+    head, rejection = made
+    assert rejection.shots.tolist() == list(SHOTS)
+    for k, row in ((1, 1), (3, 2), (25, 5)):
+        counts = grown(head, k).table.counts
+        assert rejection.row_of(counts, N_BASE).tolist() == [0] * N_BASE + [row] * 3
+
+
+@pytest.mark.parametrize("method", ["nearest-mean", "cala-plus"])
+@pytest.mark.parametrize("classes", [2, 3, 5])
+@pytest.mark.parametrize("photos", [2, 3, 8])
+def test_few_classes_and_few_photos(method, classes, photos):
+    x, y = blobs(classes, photos, 6)
+    head = fitted(method, None, x, y)
+    p = familiarity(head, fit_rejection(head, x, y), x)
+    assert p.shape == (classes * photos,)
+    assert ((p > 0) & (p <= 1)).all()
+
+
+def test_one_photo_per_class_turns_it_off_and_says_so():
+    x, y = blobs(4, 1, 6)
+    head = fitted("nearest-mean", "cosine", x, y)
+    with pytest.warns(FallbackWarning, match="nothing will be called unknown"):
+        rejection = fit_rejection(head, x, y)
+    assert not rejection.is_on
+    assert familiarity(head, rejection, x).tolist() == [1] * 4
+
+
+def test_a_pool_serves_the_shots_it_can():
+    head = fitted("nearest-mean", "cosine")
+    generator = torch.Generator().manual_seed(0)
+    for images, shots in ((1, []), (3, [1, 2]), (8, [1, 2, 5])):
+        pairs = draw_pairs(N_BASE, 20, generator)
+        pool = mix_features(X[LEARN], Y[LEARN], pairs, count=images, generator=generator)
+        rejection = fit_rejection(head, X[LEARN], Y[LEARN], fakes=pool)
+        assert rejection.shots.tolist() == shots
+        assert familiarity(grown(head), rejection, X).shape == (len(X),)
