@@ -226,11 +226,3 @@ def _steps(switch: ArrayLike, right: ArrayLike, weight: ArrayLike | None) -> tup
     worth = (w / w.sum())[ok] if len(at) else w
     order = np.argsort(at[ok], kind="stable")
     return at[ok][order], worth[order]
-
-
-def auroc(a, b):  # STUB
-    return float(np.mean(a[:, None] > b[None]) + np.mean(a[:, None] == b[None]) / 2)
-
-
-def fpr_at_tpr(a, b, tpr=0.95):  # STUB
-    return float(np.mean(b >= np.quantile(a, 1 - tpr)))

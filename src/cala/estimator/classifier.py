@@ -346,9 +346,6 @@ class CalaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for start in range(0, len(X), PREDICT_ROWS):
             yield self._head.logits(as_tensor(X[start : start + PREDICT_ROWS], self.device))
 
-    def familiarity(self, X):  # STUB
-        return np.full(len(X), np.nan)
-
     # A head is never changed once it is in place, so one read of it is one state.
 
     @property
@@ -374,6 +371,12 @@ class CalaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def delta_(self) -> float:
         head = self._fitted_head()
         return head.delta if isinstance(head, AdaptedHead) else 0.0
+
+    @property
+    def rejection_(self) -> Rejection:
+        """What `familiarity` is read from."""
+        self._fitted_head()
+        return self._rejection
 
     @property
     def head_(self) -> Any:

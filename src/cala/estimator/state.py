@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from cala.core.rejection import Rejection
 from cala.errors import InputError
 from cala.estimator.arguments import seed_of
 from cala.estimator.classifier import CalaClassifier
@@ -29,7 +30,10 @@ def classifier_state(model: CalaClassifier) -> State:
             "features": model.n_features_in_,
             "head": {k: head[k] for k in ("name", "config", "meta")},
         },
-        "tensors": {f"head.{name}": tensor for name, tensor in head["tensors"].items()},
+        "tensors": {
+            **{f"head.{name}": tensor for name, tensor in head["tensors"].items()},
+            **{f"rejection.{name}": t for name, t in model.rejection_.tensors().items()},
+        },
     }
 
 
@@ -40,8 +44,12 @@ def restore_classifier(state: State) -> CalaClassifier:
     if isinstance(config["shots"], list):
         config["shots"] = tuple(config["shots"])
     model = CalaClassifier(**config)
-    tensors = {name.removeprefix("head."): t for name, t in state["tensors"].items()}
-    model._head = restore_head({**meta["head"], "tensors": tensors})
+    parts: dict[str, dict[str, Any]] = {"head": {}, "rejection": {}}
+    for name, tensor in state["tensors"].items():
+        part, _, rest = name.partition(".")
+        parts[part][rest] = tensor
+    model._head = restore_head({**meta["head"], "tensors": parts["head"]})
+    model._rejection = Rejection.from_tensors(parts["rejection"])
     model.classes_ = np.array(meta["classes"], dtype=meta["labels"])
     if len(model.classes_) != len(model._head.classes):
         raise InputError("the classifier's names and columns differ in number")

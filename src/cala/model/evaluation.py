@@ -131,7 +131,7 @@ def evaluate(
         names=tuple(names),
         matrix=matrix,
         rejections=judge_rejection(
-            knowledge.classifier.familiarity(features),
+            _familiarity(knowledge, features),
             known,
             new,
             knowledge.reject if reject is None else reject,
@@ -144,6 +144,12 @@ def _columns(knowledge: Knowledge, features: NDArray[np.float32]) -> NDArray[np.
     column = {name: place for place, name in enumerate(knowledge.names)}
     answers = knowledge.classifier.predict(features)
     return np.array([column[str(name)] for name in answers], dtype=np.int64)
+
+
+def _familiarity(knowledge: Knowledge, features: NDArray[np.float32]) -> NDArray[np.float64]:
+    if not knowledge.classifier.rejection_.is_on:
+        return np.full(len(features), np.nan)
+    return knowledge.classifier.familiarity(features)
 
 
 def _share(right: NDArray[np.bool_]) -> float:

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from cala.core.prototypes import normalise
 from cala.estimator.arguments import as_tensor
-from cala.heads import AdaptedHead
+from cala.heads import AdaptedHead, Head
+from cala.heads.rejection import host_of
 from cala.model.knowledge import UNKNOWN, Knowledge
 from cala.registry import check_choice
 
@@ -106,6 +106,22 @@ def predict(
     return answers
 
 
+@dataclass(frozen=True)
+class _Scores:
+    """One pass over rows: cosines and logits of the host (n, C), what is added to them (C,)."""
+
+    unit: Tensor
+    plain: Tensor
+    shift: Tensor
+
+    @classmethod
+    def of(cls, head: Head, features: NDArray[np.float32]) -> _Scores:
+        unit = head.embed(as_tensor(features, "cpu").to(head.dtype))
+        plain = host_of(head).unit_logits(unit)
+        shift = head.shift if isinstance(head, AdaptedHead) else plain.new_zeros(plain.shape[1])
+        return cls(unit, plain, shift)
+
+
 def _part(
     knowledge: Knowledge,
     features: NDArray[np.float32],
@@ -115,42 +131,45 @@ def _part(
     rate: float,
     why: bool,
 ) -> list[Prediction]:
-    classifier, labels = knowledge.classifier, knowledge.names
-    shares = torch.from_numpy(classifier.predict_proba(features))
+    head, labels = knowledge.classifier.head_, knowledge.names
+    scores = _Scores.of(head, features)
+    shares = (scores.plain + scores.shift).softmax(1)
     values, columns = shares.topk(min(max(top, 1), len(labels)), dim=1)
-    fits = classifier.familiarity(features) if unknown != "off" else np.full(len(names), np.nan)
-    strange = fits < rate  # NaN: the model cannot tell, so it does not reject
-    reasons = _reasons(knowledge, features, max(top, 3)) if why else [None] * len(names)
+    fits = _familiarity(knowledge, scores) if unknown != "off" else [float("nan")] * len(names)
+    reasons = _reasons(knowledge, scores, max(top, 3)) if why else [None] * len(names)
     answers = []
-    for row, image in enumerate(names):
-        order = [labels[column] for column in columns[row].tolist()]
+    for row, (best, share) in enumerate(zip(columns.tolist(), values.tolist(), strict=True)):
+        order = [labels[column] for column in best]
+        strange = fits[row] < rate  # never where it is NaN
         answers.append(
             Prediction(
-                image=image,
-                label=UNKNOWN if strange[row] and unknown == "on" else order[0],
+                image=names[row],
+                label=UNKNOWN if strange and unknown == "on" else order[0],
                 best=order[0],
-                kind=knowledge.kind_at(int(columns[row, 0])),
-                probability=float(values[row, 0]),
-                familiarity=float(fits[row]),
-                unknown=bool(strange[row]),
-                top=tuple(zip(order, values[row].tolist(), strict=True)),
+                kind=knowledge.kind_at(best[0]),
+                probability=share[0],
+                familiarity=fits[row],
+                unknown=strange,
+                top=tuple(zip(order, share, strict=True)),
                 why=reasons[row],
             )
         )
     return answers
 
 
-def _reasons(knowledge: Knowledge, features: NDArray[np.float32], count: int) -> list[Why | None]:
-    head, labels = knowledge.classifier.head_, knowledge.names
-    host = head.host if isinstance(head, AdaptedHead) else head
-    shift: Tensor = (
-        head.shift if isinstance(head, AdaptedHead) else torch.zeros(len(labels), dtype=head.dtype)
-    )
-    unit = head.embed(as_tensor(features, "cpu").to(head.dtype))
-    plain = host.unit_logits(unit)
-    cosines = unit @ normalise(head.prototypes).T
-    best = (plain + shift).topk(min(count, len(labels)), dim=1).indices
-    without = plain.argmax(1).tolist()
+def _familiarity(knowledge: Knowledge, scores: _Scores) -> list[float]:
+    """NaN where the model cannot tell."""
+    head, rejection = knowledge.classifier.head_, knowledge.classifier.rejection_
+    if not rejection.is_on:
+        return [float("nan")] * len(scores.plain)
+    return rejection.p_values(scores.plain, head.table.counts, head.n_base).tolist()
+
+
+def _reasons(knowledge: Knowledge, scores: _Scores, count: int) -> list[Why | None]:
+    labels = knowledge.names
+    cosines = scores.unit @ normalise(knowledge.classifier.head_.prototypes).T
+    best = (scores.plain + scores.shift).topk(min(count, len(labels)), dim=1).indices
+    without = scores.plain.argmax(1).tolist()
     reasons: list[Why | None] = []
     for row, columns in enumerate(best.tolist()):
         closest = tuple(
@@ -158,8 +177,8 @@ def _reasons(knowledge: Knowledge, features: NDArray[np.float32], count: int) ->
                 labels[column],
                 knowledge.kind_at(column),
                 float(cosines[row, column]),
-                float(plain[row, column]),
-                float(shift[column]),
+                float(scores.plain[row, column]),
+                float(scores.shift[column]),
             )
             for column in columns
         )

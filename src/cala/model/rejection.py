@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cala.metrics import auroc, fpr_at_tpr
+from cala.rejection_metrics import auroc, fpr_at_tpr
 
 
 @dataclass(frozen=True)
