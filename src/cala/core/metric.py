@@ -52,8 +52,8 @@ class WhitenedMetric:
         self.matrix = matrix
 
     def __call__(self, features: Tensor) -> Tensor:
-        centred = normalise(_rooted(features) - self.mean)
-        return normalise(centred @ self.matrix)
+        centred = _normalise_(_rooted(features).sub_(self.mean))
+        return _normalise_(centred @ self.matrix)
 
     def tensors(self) -> dict[str, Tensor]:
         return {"mean": self.mean, "matrix": self.matrix}
@@ -113,7 +113,7 @@ def fit_whitening(
 
     def centred_parts() -> Iterator[tuple[Tensor, Tensor]]:
         for part, own in parts_of(features, columns, rows):
-            centred = normalise(_rooted(part).to(torch.float64).sub_(mean))
+            centred = _normalise_(_rooted(part).to(torch.float64).sub_(mean))
             moment.addmm_(centred.T, centred)
             yield centred, own
 
@@ -141,4 +141,9 @@ def default_shrinkage(dim: int, freedom: int) -> float:
 
 
 def _rooted(features: Tensor) -> Tensor:
-    return normalise(features.abs().sqrt_().copysign_(features))
+    return _normalise_(features.abs().sqrt_().copysign_(features))
+
+
+def _normalise_(x: Tensor) -> Tensor:
+    """`normalise` in place, for what is a temporary anyway."""
+    return x.div_(torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_min_(1e-12))

@@ -61,6 +61,7 @@ def fake_pool(
                     for of in (first, second)
                 )
                 yield mix(x_i, x_j, share.to(x_i)[:, None, None, None])
+            del pixels  # before the next ones are decoded
 
     features = encode_views(encoder, "mix", tta, digests, mixed, advance)
     return FakePool(torch.from_numpy(features).unflatten(0, (len(chosen), images)), chosen)

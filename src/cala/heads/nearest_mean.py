@@ -61,7 +61,8 @@ class NearestMean(TableHead):
         return self._scaled(cosines)
 
     def _scaled(self, cosines: Tensor) -> Tensor:
-        return self.scale * cosines
+        """Logits; cosines (n, C) are a temporary that may be written to."""
+        return cosines.mul_(self.scale)
 
     def _fit_base(
         self,
