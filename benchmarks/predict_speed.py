@@ -26,7 +26,7 @@ import torch
 from arguments import target_file, whole_number
 from cala import CalaClassifier
 
-ROWS, CLASSES, DIM, BASE = 1000, 1000, 1280, 900
+ROWS, CLASSES, DIM, BASE, ONE_BY_ONE = 1000, 1000, 1280, 100, 50
 RATIO_LIMIT = 1.3
 ADD_LIMIT_MS = 100.0
 METHODS = ("nearest-mean", "cala", "cala-plus")
@@ -62,12 +62,15 @@ def measure(method: str, repeats: int) -> dict[str, float]:
         return centres[labels] + draw.normal(size=(len(labels), DIM)).astype(np.float32)
 
     y = np.repeat(np.arange(BASE), 4)
-    model = CalaClassifier(method, expected_novel=CLASSES - BASE).fit(examples(y), y, holdout="all")
+    model = CalaClassifier(method).fit(examples(y), y, holdout="all")
+    most = np.repeat(np.arange(BASE, CLASSES - ONE_BY_ONE), 5)
+    model.partial_fit(examples(most), most)
     adding = []
-    for label in range(BASE, CLASSES):
-        shots, names = examples(np.full(5, label)), np.full(5, label)
+    for label in range(CLASSES - ONE_BY_ONE, CLASSES):
+        names = np.full(5, label)
+        shots = examples(names)
         adding.append(seconds(lambda x=shots, n=names: model.partial_fit(x, n)))
-    X = examples(np.arange(CLASSES)[:ROWS])
+    X = examples(np.arange(ROWS) % CLASSES)
     bare = bare_products(X, model)
     calls: tuple[Callable[[], object], ...] = (bare, lambda: model.predict(X))
     turns = [[seconds(call) for call in calls] for _ in range(repeats + 3)][3:]  # 3 to warm up
