@@ -75,6 +75,57 @@ def test_many_small_segments_become_one():
     assert len(cache) == MANY + 1
 
 
+def test_merged_segments_stay_of_a_fair_size(monkeypatch):
+    monkeypatch.setattr("cala.encoders.cache.SMALL", 4)
+    cache = EmbeddingCache(counting_encoder())
+    for number in range(MANY + 1):
+        put(cache, [2 * number, 2 * number + 1])
+    assert len(segments(cache)) == 17  # 66 records, four at a time
+    found, there = cache.find([digest(n) for n in range(66)])
+    assert there.all()
+    assert found[:, 0].tolist() == list(range(66))
+
+
+def test_a_reader_finds_what_another_process_has_merged_meanwhile(monkeypatch):
+    writer, reader = EmbeddingCache(counting_encoder()), EmbeddingCache(counting_encoder())
+    for number in range(MANY):
+        put(writer, [number])
+    gather = EmbeddingCache._gather
+
+    def late(self, *arguments):
+        if len(segments(writer)) == MANY:
+            put(writer, [MANY])  # one too many: all are merged
+        gather(self, *arguments)
+
+    monkeypatch.setattr(EmbeddingCache, "_gather", late)
+    found, there = reader.find([digest(n) for n in range(MANY)])
+    assert len(segments(writer)) == 1
+    assert there.all()
+    assert found[:, 0].tolist() == list(range(MANY))
+
+
+def test_a_segment_cut_short_after_it_was_checked_is_dropped():
+    cache = EmbeddingCache(counting_encoder())
+    put(cache, range(5))
+    put(cache, range(5, 10))
+    assert len(cache) == 10
+    path = segments(cache)[0]
+    path.write_bytes(path.read_bytes()[:-7])
+    found, there = cache.find([digest(n) for n in range(10)])
+    assert there.sum() == 5
+    assert (found[~there] == 0).all()
+    assert len(segments(cache)) == 1
+
+
+def test_large_segments_are_read_in_parts(monkeypatch):
+    monkeypatch.setattr("cala.encoders.cache.READ", 100)
+    cache = EmbeddingCache(counting_encoder())
+    put(cache, range(10))
+    found, there = cache.find([digest(n) for n in (9, 0, 4, 4)])
+    assert there.all()
+    assert found[:, 0].tolist() == [9, 0, 4, 4]
+
+
 def test_a_full_disk_is_said(monkeypatch):
     cache = EmbeddingCache(counting_encoder())
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 import torch
 
 from cala.core.mixing import LAMBDA_RANGE
 from cala.data.embeddings import load_embeddings, save_embeddings
+from cala.encoders import fakes
 from cala.encoders.encode import encode_set
 from cala.encoders.fakes import fake_pool
 from cala.errors import InputError
@@ -94,13 +97,34 @@ def test_an_encoder_of_other_images_finds_all_of_them_fair():
 
 
 def test_fakes_fit_into_memory(monkeypatch):
-    monkeypatch.setattr("cala.encoders.fakes.MEMORY", 8 * 3 * 8 * 8)
+    monkeypatch.setattr("cala.encoders.fakes.PARENTS", 8 * 3 * 8 * 8)
     images, encoder = noise_set([50, 50], [1, 1]), counting_encoder()
     pool = fake_pool(images.train, np.arange(100), encoder, pairs=1, images=30)
     assert pool.features.shape == (1, 30, 5)
     assert len(torch.unique(pool.features[0], dim=0)) > 10
     with pytest.raises(InputError, match="0 fake classes"):
         fake_pool(images.train, np.arange(100), encoder, pairs=0)
+
+
+def test_fakes_are_the_same_however_few_parents_are_decoded_at_once(monkeypatch):
+    images = noise_set([9, 9, 9], [1, 1, 1])
+    decoded = []
+
+    def stacked(parents, rows, encoder):
+        decoded.append(len(rows))
+        return original(parents, rows, encoder)
+
+    original = fakes._stacked
+    monkeypatch.setattr(fakes, "_stacked", stacked)
+    pools = []
+    for number, memory in enumerate((fakes.MEMORY, 5 * 3 * 8 * 8, 1)):
+        monkeypatch.setattr(fakes, "MEMORY", memory)
+        monkeypatch.setenv("CALA_CACHE", os.environ["CALA_CACHE"] + str(number))
+        decoded.clear()
+        pools.append(fake_pool(images.train, np.arange(27), counting_encoder(), pairs=3, images=7))
+        assert max(decoded) <= max(2, memory // (3 * 8 * 8))
+    for pool in pools[1:]:
+        torch.testing.assert_close(pool.features, pools[0].features)
 
 
 def test_images_that_trained_the_encoder_do_not_test_it():

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from cala.core.logits import SCALE_RANGE
-from cala.core.prototypes import PrototypeTable
+from cala.core.prototypes import PrototypeTable, chunks
 
 RIDGE_ROWS = 40  # the ridge weighs as much as the loss of so many rows
 SLOPE_UNIT = 0.1  # puts both parameters on one footing for the ridge
@@ -49,7 +49,7 @@ def fit_concentration(
     """
     cosines, tau = cosines.double(), tightness.double().to(cosines.device)
     true = cosines.gather(1, own[:, None])[:, 0]
-    counts = torch.bincount(own, minlength=cosines.shape[1])
+    counts = torch.bincount(own, minlength=cosines.shape[1]).double()
     true_sums = torch.zeros_like(tau).index_add_(0, own, true)
     parameters = torch.zeros(3, dtype=torch.float64, device=cosines.device, requires_grad=True)
     solver = torch.optim.LBFGS([parameters], max_iter=60, line_search_fn="strong_wolfe")
@@ -66,15 +66,18 @@ def fit_concentration(
         now = concentration()
         slope, offset = now.slope.detach(), now.offset.detach()
         # Cross-entropy and its gradient by hand: autograd would pass over (n, B) four times more.
-        logits = torch.addcmul(offset, cosines, slope)
-        logits -= logits.amax(1, keepdim=True)
-        right = logits.gather(1, own[:, None])[:, 0]
-        share = logits.exp_()
-        total = share.sum(1, keepdim=True)
-        loss = (total[:, 0].log() - right).mean()
-        share /= total
-        by_offset = (share.sum(0) - counts) / len(own)
-        by_slope = (share.mul_(cosines).sum(0) - true_sums) / len(own)
+        loss, by_offset, by_slope = torch.zeros_like(tau[0]), -counts, -true_sums
+        for rows in chunks(*cosines.shape):
+            logits = torch.addcmul(offset, cosines[rows], slope)
+            logits -= logits.amax(1, keepdim=True)
+            right = logits.gather(1, own[rows, None])[:, 0]
+            share = logits.exp_()
+            total = share.sum(1, keepdim=True)
+            loss += (total[:, 0].log() - right).sum()
+            share /= total
+            by_offset += share.sum(0)
+            by_slope += share.mul_(cosines[rows]).sum(0)
+        loss, by_offset, by_slope = (x / len(own) for x in (loss, by_offset, by_slope))
         ridge = RIDGE_ROWS / len(own) * parameters[:2].square().sum()
         torch.autograd.backward([now.slope, now.offset, ridge], [by_slope, by_offset, None])
         return loss + ridge.detach()

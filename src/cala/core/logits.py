@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from cala.core.prototypes import PrototypeTable, normalise
+from cala.core.prototypes import PrototypeTable, chunks, normalise
 
 DEFAULT_SCALE = 16.0
 SCALE_RANGE = (1.0, 200.0)
@@ -45,12 +45,14 @@ def fit_scale(cosines: Tensor, own: Tensor) -> float:
     """
     if len(own) == 0:
         return DEFAULT_SCALE
-    behind = cosines.double()
-    behind = behind - behind.gather(1, own[:, None])
+    behind = cosines.to(torch.float64, copy=True)
+    behind -= behind.gather(1, own[:, None])
+    parts = [behind[rows] for rows in chunks(*behind.shape)]
 
     def loss(log_scale: float) -> float:
         """Cross-entropy; exponents of at most 2·200 need no maximum taken off them."""
-        return float((math.exp(log_scale) * behind).exp_().sum(1).log_().mean())
+        scale = math.exp(log_scale)
+        return sum(float((scale * part).exp_().sum(1).log_().sum()) for part in parts) / len(own)
 
     # Cross-entropy is convex in s, so one valley: golden-section search on log s.
     low, high = (math.log(s) for s in SCALE_RANGE)

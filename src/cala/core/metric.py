@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
-from cala.core.prototypes import PrototypeTable, chunks, normalise
+from cala.core.prototypes import PrototypeTable, normalise, parts_of
 from cala.registry import check_choice
 
 
@@ -51,8 +52,8 @@ class WhitenedMetric:
         self.matrix = matrix
 
     def __call__(self, features: Tensor) -> Tensor:
-        centred = normalise(_rooted(features) - self.mean)
-        return normalise(centred @ self.matrix)
+        centred = _normalise_(_rooted(features).sub_(self.mean))
+        return _normalise_(centred @ self.matrix)
 
     def tensors(self) -> dict[str, Tensor]:
         return {"mean": self.mean, "matrix": self.matrix}
@@ -64,13 +65,20 @@ METRICS: dict[str, type[CosineMetric] | type[WhitenedMetric]] = {
 
 
 def fit_metric(
-    name: str, features: Tensor, columns: Tensor, shrinkage: float | str = "auto"
+    name: str,
+    features: Tensor,
+    columns: Tensor,
+    shrinkage: float | str = "auto",
+    rows: Tensor | None = None,
 ) -> Metric:
-    """The named metric, learned from base features (n, d) and their classes (n,)."""
+    """The named metric, learned from base features (n, d) and their classes (n,).
+
+    rows : (m,) learn from these rows alone
+    """
     check_choice("metric", name, METRICS)
     kind = METRICS[name]
     if issubclass(kind, WhitenedMetric):
-        mean, matrix = fit_whitening(features, columns, shrinkage)
+        mean, matrix = fit_whitening(features, columns, shrinkage, rows)
         return kind(mean.to(features.dtype), matrix.to(features.dtype))
     return kind()
 
@@ -82,7 +90,10 @@ def restore_metric(name: str, tensors: dict[str, Tensor]) -> Metric:
 
 
 def fit_whitening(
-    features: Tensor, columns: Tensor, shrinkage: float | str = "auto"
+    features: Tensor,
+    columns: Tensor,
+    shrinkage: float | str = "auto",
+    rows: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Base mean (d,) and a root W (d, d) of (Σ_w + shrinkage·(tr Σ_w / d)·I)⁻¹ = W·Wᵀ.
 
@@ -90,19 +101,23 @@ def fit_whitening(
 
     features : (n, d); columns : (n,) class of each row, 0..C-1
     shrinkage : a number, or "auto" for `default_shrinkage`
+    rows : (m,) learn from these rows alone
     """
-    n, dim = features.shape
+    n, dim = len(features) if rows is None else len(rows), features.shape[1]
     mean = features.new_zeros(dim, dtype=torch.float64)
-    for rows in chunks(n):
-        mean += _rooted(features[rows]).to(torch.float64).sum(0)
+    for part, _ in parts_of(features, columns, rows):
+        mean += _rooted(part).sum(0, dtype=torch.float64)
     mean /= n
 
-    table = PrototypeTable.empty(dim, features.device)
     moment = features.new_zeros(dim, dim, dtype=torch.float64)
-    for rows in chunks(n):
-        centred = normalise(_rooted(features[rows]).to(torch.float64) - mean)
-        table = table.extended(centred, columns[rows])
-        moment += centred.T @ centred
+
+    def centred_parts() -> Iterator[tuple[Tensor, Tensor]]:
+        for part, own in parts_of(features, columns, rows):
+            centred = _normalise_(_rooted(part).to(torch.float64).sub_(mean))
+            moment.addmm_(centred.T, centred)
+            yield centred, own
+
+    table = PrototypeTable.of(centred_parts(), int(columns.max()) + 1, dim)
     freedom = max(n - len(table), 1)
     within = (moment - table.sums.T @ table.means) / freedom
     level = float(within.diagonal().mean())
@@ -126,4 +141,9 @@ def default_shrinkage(dim: int, freedom: int) -> float:
 
 
 def _rooted(features: Tensor) -> Tensor:
-    return normalise(features.sign() * features.abs().sqrt())
+    return _normalise_(features.abs().sqrt_().copysign_(features))
+
+
+def _normalise_(x: Tensor) -> Tensor:
+    """`normalise` in place, for what is a temporary anyway."""
+    return x.div_(torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_min_(1e-12))

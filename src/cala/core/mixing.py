@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cala.core.prototypes import PrototypeTable, normalise
+from cala.core.prototypes import PrototypeTable, chunks, normalise, parts_of
 
 LAMBDA_RANGE = (0.4, 0.6)
 LISTED_PAIRS = 2**22  # more pairs than that are drawn one by one instead of listed and shuffled
@@ -135,11 +135,16 @@ def mix_features(
     """
     left, right, lam = draw_parents(columns, pairs, count, generator)
     lam = lam.to(features)[..., None]
-    unit = normalise(features)
-    mixed = mix(unit[left], unit[right], lam)
-    if not keep_spread:
-        return FakePool(mixed, pairs)
-    table = PrototypeTable.empty(unit.shape[1], unit.device).extended(unit, columns)
-    means = table.means.to(unit.dtype)[pairs.to(unit.device)]
-    centres = mix(means[:, :1], means[:, 1:], lam)
-    return FakePool(centres + (mixed - centres) / (lam**2 + (1 - lam) ** 2).sqrt(), pairs)
+    dim = features.shape[1]
+    units = ((normalise(part), own) for part, own in parts_of(features, columns))
+    means = PrototypeTable.of(units, int(columns.max()) + 1, dim).means.to(features.dtype)
+    mixed = features.new_empty(len(pairs), count, dim)
+    for part in chunks(len(pairs), count * dim):
+        share = lam[part]
+        mixed[part] = mix(normalise(features[left[part]]), normalise(features[right[part]]), share)
+        if keep_spread:
+            both = means[pairs[part].to(means.device)]
+            centres = mix(both[:, :1], both[:, 1:], share)
+            spread = (share**2 + (1 - share) ** 2).sqrt()
+            mixed[part] = centres + (mixed[part] - centres) / spread
+    return FakePool(mixed, pairs)

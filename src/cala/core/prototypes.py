@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor
 
 from cala.core.growing import GrowingRows
 
-CHUNK_ROWS = 65536
+CHUNK = 2**21  # numbers per chunk: 16 MB in double precision
 
 
 def normalise(x: Tensor) -> Tensor:
@@ -21,9 +21,26 @@ def normalise(x: Tensor) -> Tensor:
     return torch.nn.functional.normalize(x, dim=-1, eps=1e-12)
 
 
-def chunks(n: int, size: int = CHUNK_ROWS) -> Iterator[slice]:
-    """Slices that cover `range(n)`, so that a large set never needs a second copy in memory."""
+def chunks(n: int, dim: int) -> Iterator[slice]:
+    """Slices that cover `range(n)`, so that a large set never needs a second copy in memory.
+
+    dim : numbers per row
+
+    >>> list(chunks(5, CHUNK // 2))
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
+    """
+    size = max(1, CHUNK // max(dim, 1))
     return (slice(start, min(start + size, n)) for start in range(0, n, size))
+
+
+def parts_of(
+    features: Tensor, columns: Tensor, rows: Tensor | None = None
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Rows (n, d) and their columns (n,) chunk by chunk; with `rows` (m,) those alone."""
+    n = len(features) if rows is None else len(rows)
+    for part in chunks(n, features.shape[1]):
+        chosen = part if rows is None else rows[part]
+        yield features[chosen], columns[chosen]
 
 
 class PrototypeTable:
@@ -44,6 +61,18 @@ class PrototypeTable:
             torch.zeros(0, dim, dtype=torch.float64, device=device),
             torch.zeros(0, dtype=torch.int64, device=device),
         )
+
+    @classmethod
+    def of(cls, parts: Iterable[tuple[Tensor, Tensor]], n_classes: int, dim: int) -> PrototypeTable:
+        """The table of rows that come in parts: unit vectors (n, d) and their columns (n,)."""
+        table = cls.empty(dim)
+        for unit, columns in parts:
+            if not len(table):
+                device = unit.device
+                sums = torch.zeros(n_classes, dim, dtype=torch.float64, device=device)
+                table = cls(sums, torch.zeros(n_classes, dtype=torch.int64, device=device))
+            table._fold(unit, columns)
+        return table
 
     @property
     def sums(self) -> Tensor:
@@ -83,12 +112,16 @@ class PrototypeTable:
         counts = self._counts.appended(self.counts.new_zeros(size - old))
         if bool((columns < old).any()):
             sums, counts = GrowingRows(sums.rows.clone()), GrowingRows(counts.rows.clone())
-        for rows in chunks(len(unit)):
-            sums.rows.index_add_(0, columns[rows], unit[rows].to(torch.float64))
-        counts.rows.index_add_(0, columns, torch.ones_like(columns))
         table = PrototypeTable.__new__(PrototypeTable)
         table._sums, table._counts = sums, counts
+        table._fold(unit, columns)
         return table
+
+    def _fold(self, unit: Tensor, columns: Tensor) -> None:
+        """Add rows in place: only before anyone else has seen the table."""
+        for rows in chunks(*unit.shape):
+            self.sums.index_add_(0, columns[rows], unit[rows].to(torch.float64))
+        self.counts.index_add_(0, columns, torch.ones_like(columns))
 
     def at(self, columns: Tensor) -> PrototypeTable:
         """The table of some columns only."""

@@ -66,8 +66,19 @@ def encode_views(
     views: dict[str, View] = {kind: _same}
     if tta == "flip":
         views["flip" if kind == "plain" else f"{kind}-flip"] = _mirror
-    parts = encode_missing(encoder, views, digests, make, advance)
-    return parts[0] if len(parts) == 1 else ((parts[0] + parts[1]) / 2).astype(np.float32)
+    caches = encode_missing(encoder, views, digests, make, advance)
+    mean, there = caches[0].find(digests)
+    for cache in caches[1:]:
+        for start in range(0, len(digests), SEGMENT):  # a second copy only of a part
+            part = slice(start, start + SEGMENT)
+            more, also = cache.find(digests[part])
+            mean[part] += more
+            there[part] &= also
+    if not there.all():
+        raise _lost(caches[0])
+    if len(caches) > 1:
+        mean /= len(caches)
+    return mean
 
 
 def encode_missing(
@@ -76,70 +87,81 @@ def encode_missing(
     digests: Sequence[bytes],
     make: Make,
     advance: Advance = lambda done: None,
-) -> list[Floats]:
-    """For each view, embeddings (n, d) by digest; what no view lacks is not even decoded.
+) -> list[EmbeddingCache]:
+    """For each view, a cache that knows all digests; what no view lacks is not even decoded.
 
     make : rows -> their inputs for the encoder, batch by batch
     One process encodes while others wait; they then find what it has left.
     """
     caches = [EmbeddingCache(encoder, view) for view in views]
-    results = [cache.find(digests) for cache in caches]
-    known = np.logical_and.reduce([there for _, there in results])
+    known = np.logical_and.reduce([cache.has(digests) for cache in caches])
     advance(int(known.sum()))
     if known.all():
-        return [found for found, _ in results]
+        return caches
     with ExitStack() as locked:
         for cache in sorted(caches, key=lambda c: c.folder):
             locked.enter_context(cache.lock)
-        late = [there for _, there in (cache.find(digests) for cache in caches)]
+        late = [cache.has(digests) for cache in caches]
         lacking = ~np.logical_and.reduce(late)
         advance(int((~known & ~lacking).sum()))
         rows: dict[bytes, int] = {}
         for row in np.flatnonzero(lacking).tolist():
             rows.setdefault(digests[row], row)
         unknown = list(rows.values())
-        writers = [_Writer(cache) for cache in caches]
+        writers = [_Writer(cache, encoder.dim) for cache in caches]
         start = 0
         for inputs in make(unknown) if unknown else ():
             batch = unknown[start : start + len(inputs)]
             for view, there, writer in zip(views.values(), late, writers, strict=True):
                 new = [i for i, row in enumerate(batch) if not there[row]]
                 if new:
-                    embeddings = encoder.encode(view(inputs[new])).numpy()
+                    chosen = inputs if len(new) == len(batch) else inputs[new]
+                    embeddings = encoder.encode(view(chosen)).numpy()
                     writer.add([digests[batch[i]] for i in new], embeddings)
             start += len(batch)
             advance(len(batch))
         for writer in writers:
             writer.flush()
-    results = [cache.find(digests) for cache in caches]
-    if not all(there.all() for _, there in results):
-        raise InputError(
-            f"the embedding cache {shown(caches[0].folder)} lost what was just written: look at "
-            "the disk, or set CALA_CACHE to another folder"
-        )
-    return [found for found, _ in results]
+    if not all(cache.has(digests).all() for cache in caches):
+        raise _lost(caches[0])
+    return caches
+
+
+def _lost(cache: EmbeddingCache) -> InputError:
+    return InputError(
+        f"the embedding cache {shown(cache.folder)} lost what was just written: look at "
+        "the disk, or set CALA_CACHE to another folder"
+    )
 
 
 class _Writer:
-    """Hands embeddings to a cache in segments of a fair size."""
+    """Hands embeddings to a cache in segments of a fair size.
 
-    def __init__(self, cache: EmbeddingCache) -> None:
+    They are copied into one block: small arrays kept between batches of pixels would leave holes
+    in memory that no later batch fits into, gigabytes of them.
+    """
+
+    def __init__(self, cache: EmbeddingCache, dim: int) -> None:
         self.cache = cache
         self.digests: list[bytes] = []
-        self.parts: list[Floats] = []
+        self.block = np.empty((SEGMENT, dim), dtype=np.float32)
 
     def add(self, digests: list[bytes], embeddings: Floats) -> None:
         if not np.isfinite(embeddings).all():
             raise InputError("the encoder gave NaN or infinity: its weights are damaged")
-        self.digests += digests
-        self.parts.append(embeddings)
-        if len(self.digests) >= SEGMENT:
-            self.flush()
+        while digests:
+            start = len(self.digests)
+            count = min(len(digests), SEGMENT - start)
+            self.block[start : start + count] = embeddings[:count]
+            self.digests += digests[:count]
+            digests, embeddings = digests[count:], embeddings[count:]
+            if len(self.digests) == SEGMENT:
+                self.flush()
 
     def flush(self) -> None:
-        if self.parts:
-            self.cache.put(self.digests, np.concatenate(self.parts))
-        self.digests, self.parts = [], []
+        if self.digests:
+            self.cache.put(self.digests, self.block[: len(self.digests)])
+        self.digests = []
 
 
 def _same(inputs: Tensor) -> Tensor:

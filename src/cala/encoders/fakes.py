@@ -18,7 +18,8 @@ from cala.errors import InputError
 
 PAIRS = 600
 IMAGES = 25
-MEMORY = 1 << 30  # bytes of decoded parents
+PARENTS = 1 << 30  # bytes of all parents, were they decoded at once
+MEMORY = 1 << 27  # bytes of parents that are decoded at once
 
 
 def fake_pool(
@@ -48,18 +49,19 @@ def fake_pool(
     one, two = place.split(len(left))
     parents = split.take(rows[used.numpy()])
     digests = _digests(parents.digests(), one.tolist(), two.tolist(), lam.numpy())
-    pixels: list[Tensor] = []
 
     def mixed(wanted: list[int]) -> Iterator[Tensor]:
-        if not pixels:  # decoded only when something is to be encoded
-            stacks = [encoder.transform.stack(batch) for batch in parents.batches(256)]
-            pixels.append(torch.cat(stacks))
-        for part in torch.tensor(wanted).split(batch_size(encoder)):
-            first, second = (
-                encoder.transform.normalise(pixels[0][of[part]].to(encoder.device))
-                for of in (one, two)
-            )
-            yield mix(first, second, lam[part].to(first)[:, None, None, None])
+        for group in _groups(wanted, one, two, _images(MEMORY, encoder)):
+            needed, at = torch.cat([one[group], two[group]]).unique(return_inverse=True)
+            pixels = _stacked(parents, needed, encoder)
+            batches = (t.split(batch_size(encoder)) for t in (*at.split(len(group)), lam[group]))
+            for first, second, share in zip(*batches, strict=True):
+                x_i, x_j = (
+                    encoder.transform.normalise(pixels[of].to(encoder.device))
+                    for of in (first, second)
+                )
+                yield mix(x_i, x_j, share.to(x_i)[:, None, None, None])
+            del pixels  # before the next ones are decoded
 
     features = encode_views(encoder, "mix", tta, digests, mixed, advance)
     return FakePool(torch.from_numpy(features).unflatten(0, (len(chosen), images)), chosen)
@@ -71,14 +73,45 @@ def _bounded(
     encoder: Encoder,
     generator: torch.Generator,
 ) -> NDArray[np.int64]:
-    """So many rows of each class that all decoded parents fit into memory."""
-    limit = MEMORY // (3 * encoder.transform.size**2)
+    """So many rows of each class that not too many parents have to be decoded."""
+    limit = _images(PARENTS, encoder)
     if len(rows) <= limit:
         return rows
     each = max(2, limit // len(np.unique(labels)))
     order = torch.randperm(len(rows), generator=generator).numpy()
     kept = [order[labels[order] == label][:each] for label in np.unique(labels)]
     return rows[np.sort(np.concatenate(kept))]
+
+
+def _images(memory: int, encoder: Encoder) -> int:
+    """How many decoded images so many bytes hold."""
+    return memory // (3 * encoder.transform.size**2)
+
+
+def _groups(wanted: list[int], one: Tensor, two: Tensor, limit: int) -> Iterator[Tensor]:
+    """`wanted` in order, in groups whose parents `one` and `two` are at most `limit`, or two."""
+    group: list[int] = []
+    needed: set[int] = set()
+    for index in wanted:
+        both = {int(one[index]), int(two[index])}
+        if group and len(needed | both) > limit:
+            yield torch.tensor(group)
+            group, needed = [], set()
+        group.append(index)
+        needed |= both
+    if group:
+        yield torch.tensor(group)
+
+
+def _stacked(parents: ImageSplit, rows: Tensor, encoder: Encoder) -> Tensor:
+    """Decoded and resized: (n, size, size, 3) uint8."""
+    size = encoder.transform.size
+    pixels = torch.empty(len(rows), size, size, 3, dtype=torch.uint8)
+    start = 0
+    for batch in parents.batches(batch_size(encoder), rows.numpy()):
+        pixels[start : start + len(batch)] = encoder.transform.stack(batch)
+        start += len(batch)
+    return pixels
 
 
 def _digests(

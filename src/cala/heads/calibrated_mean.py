@@ -28,8 +28,7 @@ class CalibratedMean(NearestMean):
     _offset: Tensor  # (C,)
 
     def _scaled(self, cosines: Tensor) -> Tensor:
-        logits = cosines * self._slope
-        return logits.add_(self._offset)
+        return cosines.mul_(self._slope).add_(self._offset)
 
     def _fit_scale(self, cosines: Tensor, own: Tensor) -> None:
         super()._fit_scale(cosines, own)

@@ -12,7 +12,7 @@ from typing_extensions import Self
 from cala.core.growing import GrowingRows
 from cala.core.logits import fit_scale, leave_one_out_cosine
 from cala.core.mixing import FakePool
-from cala.core.prototypes import normalise
+from cala.core.prototypes import chunks, normalise
 from cala.core.pseudo import draw_base_queries
 from cala.errors import InputError
 from cala.heads.base import State
@@ -61,12 +61,12 @@ class NearestMean(TableHead):
         return self._scaled(cosines)
 
     def _scaled(self, cosines: Tensor) -> Tensor:
-        return self.scale * cosines
+        """Logits; cosines (n, C) are a temporary that may be written to."""
+        return cosines.mul_(self.scale)
 
     def _fit_base(
         self,
         features: Tensor,
-        unit: Tensor,
         columns: Tensor,
         fakes: FakePool | None,
         holdout: Tensor | None,
@@ -95,20 +95,27 @@ class NearestMean(TableHead):
                 rows = rows[torch.randperm(len(rows), generator=generator)[:most]]
             head, own = judge.head, columns[rows.to(columns.device)]
             assert isinstance(head, NearestMean)
-            cosines = head.embed(features[rows]) @ head._weights.T
+            cosines = head._cosines_at(features, rows.to(columns.device))
             if judge.leave_out:
                 cosines = leave_one_out_cosine(cosines, head.table, own)
             parts.append(cosines)
             owners.append(own)
         return torch.cat(parts), torch.cat(owners)
 
+    def _cosines_at(self, features: Tensor, rows: Tensor) -> Tensor:
+        """Cosines (m, C) of some rows (m,) of features (n, d) to the prototypes."""
+        cosines = features.new_empty(len(rows), len(self._weights))
+        for part in chunks(len(rows), self.dim):
+            torch.matmul(self.embed(features[rows[part]]), self._weights.T, out=cosines[part])
+        return cosines
+
     def _fit_scale(self, cosines: Tensor, own: Tensor) -> None:
         """Choose what turns cosines into logits."""
         option = self.scale_option
         self.scale = fit_scale(cosines, own) if option == "auto" else float(option)
 
-    def _refit(self, features: Tensor, columns: Tensor) -> None:
-        super()._refit(features, columns)
+    def _refit(self, features: Tensor, columns: Tensor, rows: Tensor) -> None:
+        super()._refit(features, columns, rows)
         self._rows = GrowingRows(normalise(self.prototypes))
 
     def _add(self, unit: Tensor, columns: Tensor) -> None:

@@ -30,6 +30,7 @@ from cala.metrics import TradeOff
 MIN_PAIRS = 10
 HELDOUT_SHARE = 0.2
 BASE_POOL_PER_CLASS = 100
+KEPT_QUERIES = 2**24  # numbers: 64 MB in single precision
 
 
 @dataclass(frozen=True)
@@ -41,18 +42,36 @@ class Trained:
     curve: TradeOff
 
 
+class BaseQueries:
+    """Base rows (n,) of features in a host's metric: all of them at once, or as they are asked for.
+
+    An episode takes a few thousand of them, and all may be a second copy of a large set.
+    """
+
+    def __init__(self, host: Head, features: Tensor, rows: Tensor) -> None:
+        self.host, self.features, self.rows = host, features, rows.to(features.device)
+        few = len(rows) * features.shape[1] <= KEPT_QUERIES
+        self.unit = host.embed(features[self.rows]) if few else None
+
+    def at(self, places: Tensor) -> Tensor:
+        """Unit vectors (m, d) of the queries at some places (m,)."""
+        if self.unit is not None:
+            return self.unit[places]
+        return self.host.embed(self.features[self.rows[places]])
+
+
 @dataclass(frozen=True)
 class Stage:
     """Where episodes are played: a host and what it can judge fairly, all in its metric.
 
-    unit, columns, members : base queries (n, d), their columns (n,) and, where they are part of
-        the host's prototypes, the same columns, else -1
+    queries, columns, members : base queries, their columns (n,) and, where they are part of the
+        host's prototypes, the same columns, else -1
     reference : (B, d) the host's base prototypes
     learn, held : fake classes to learn from and to select on, without a common pair
     """
 
     host: Head
-    unit: Tensor
+    queries: BaseQueries
     columns: Tensor
     members: Tensor
     reference: Tensor
@@ -156,7 +175,7 @@ def _stage(
 
     return Stage(
         judge.head,
-        judge.head.embed(features[rows]),
+        BaseQueries(judge.head, features, rows),
         own,
         own if judge.leave_out else torch.full_like(own, -1),
         judge.head.prototypes[: judge.head.n_base],
@@ -216,7 +235,7 @@ def _episode(stage: Stage, part: str, plan: EpisodePlan, generator: torch.Genera
         rows = rows[torch.randperm(len(rows), generator=generator)[:MAX_QUERIES]]
     fake = host.n_base + draw.query_of.to(stage.columns.device)
     members = torch.cat([stage.members[rows], torch.full_like(fake, -1)])
-    logits = fork.unit_logits(torch.cat([stage.unit[rows], queries]), members)
+    logits = fork.unit_logits(torch.cat([stage.queries.at(rows), queries]), members)
     columns = torch.cat([stage.columns[rows], fake])
 
     novel = torch.arange(host.n_base, len(fork.classes), device=logits.device)

@@ -12,7 +12,7 @@ from typing_extensions import Self
 from cala.core.folds import FOLDS, draw_folds, judges_itself_fairly
 from cala.core.metric import METRICS, CosineMetric, Metric, fit_metric, restore_metric
 from cala.core.mixing import FakePool
-from cala.core.prototypes import CHUNK_ROWS, PrototypeTable, chunks
+from cala.core.prototypes import PrototypeTable, chunks, parts_of
 from cala.errors import InputError, StateError
 from cala.heads.base import Head, Judge, State
 from cala.heads.checks import (
@@ -69,16 +69,15 @@ class TableHead(Head):
         fitted.classes = tuple(classes.tolist())
         fitted.n_base = len(classes)
         fitted.dim = features.shape[1]
-        unit = fitted._fit_table(features, columns)
-        fitted._fit_base(features, unit, columns, fakes, holdout)
+        fitted._fit_table(features, columns)
+        fitted._fit_base(features, columns, fakes, holdout)
         return self._become(fitted)
 
-    def _fit_table(self, features: Tensor, columns: Tensor) -> Tensor:
-        """Learn metric and sums; returns the rows in the metric."""
-        self.metric = fit_metric(self.metric_name, features, columns, self.shrinkage)
-        unit = self.embed(features)
-        self.table = PrototypeTable.empty(unit.shape[1], unit.device).extended(unit, columns)
-        return unit
+    def _fit_table(self, features: Tensor, columns: Tensor, rows: Tensor | None = None) -> None:
+        """Learn metric and sums from all rows, or from `rows` (m,) alone."""
+        self.metric = fit_metric(self.metric_name, features, columns, self.shrinkage, rows)
+        units = ((self.metric(part), own) for part, own in parts_of(features, columns, rows))
+        self.table = PrototypeTable.of(units, self.n_base, self.dim)
 
     def judges(self, features: Tensor, columns: Tensor, generator: torch.Generator) -> list[Judge]:
         """Itself where its metric hardly knows a single row, else refitted without each fold."""
@@ -89,16 +88,16 @@ class TableHead(Head):
         folds = draw_folds(columns, generator).to(columns.device)
         judges = []
         for fold in range(FOLDS):
-            rest, rows = folds != fold, (folds == fold).cpu().nonzero()[:, 0]
+            rest, rows = (folds != fold).nonzero()[:, 0], (folds == fold).cpu().nonzero()[:, 0]
             head = self.fork()
-            head._refit(features[rest], columns[rest])
+            head._refit(features, columns, rest)
             judges.append(Judge(head, rows, leave_out=False))
         fair = [judge for judge in judges if len(judge.rows)]
         return fair or super().judges(features, columns, generator)
 
-    def _refit(self, features: Tensor, columns: Tensor) -> None:
-        """Learn metric and prototypes from other base rows; keep everything else."""
-        self._fit_table(features, columns)
+    def _refit(self, features: Tensor, columns: Tensor, rows: Tensor) -> None:
+        """Learn metric and prototypes from some base rows (m,); keep everything else."""
+        self._fit_table(features, columns, rows)
 
     def add(self, features: Tensor, labels: Tensor) -> Self:
         self._check_fitted("add")
@@ -140,9 +139,13 @@ class TableHead(Head):
         return means.to(self.dtype)
 
     def embed(self, features: Tensor) -> Tensor:
-        if len(features) <= CHUNK_ROWS:
+        parts = list(chunks(*features.shape))
+        if len(parts) <= 1:
             return self.metric(features)
-        return torch.cat([self.metric(features[rows]) for rows in chunks(len(features))])
+        unit = torch.empty_like(features)
+        for rows in parts:
+            unit[rows] = self.metric(features[rows])
+        return unit
 
     def state(self) -> State:
         self._check_fitted("state")
@@ -185,7 +188,6 @@ class TableHead(Head):
     def _fit_base(
         self,
         features: Tensor,
-        unit: Tensor,
         columns: Tensor,
         fakes: FakePool | None,
         holdout: Tensor | None,
