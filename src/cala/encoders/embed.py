@@ -23,7 +23,10 @@ View = Callable[[Tensor], Tensor]
 
 TTA = ("none", "flip")
 SEGMENT = 2048  # embeddings that are lost at most when a process is killed
-BATCH_PIXELS = 128 * 64 * 64
+# Pixels per forward pass. On a processor larger batches make tensors so large that each is handed
+# back to the system and asked for again: half of the time goes there with 16 images of 224 pixels.
+CPU_PIXELS = 4 * 224 * 224
+DEVICE_PIXELS = 64 * 224 * 224
 
 
 def embed(
@@ -174,7 +177,8 @@ def _mirror(inputs: Tensor) -> Tensor:
 
 def batch_size(encoder: Encoder) -> int:
     """Images per forward pass: fewer of larger ones."""
-    return max(16, min(256, BATCH_PIXELS // encoder.transform.size**2))
+    pixels = CPU_PIXELS if encoder.device.type == "cpu" else DEVICE_PIXELS
+    return max(1, min(256, pixels // encoder.transform.size**2))
 
 
 def _readable(part: ImageSplit) -> list[str]:
