@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from cala.cli.options import TEST
+from cala.cli.options import ALLOW_SEEN, TEST
 
 
 def register(app: typer.Typer) -> None:
@@ -32,6 +32,7 @@ def encode(
     fake_images: int = typer.Option(25, min=1, help="Images per fake class."),
     seed: int = typer.Option(0, min=0, help="Of the fake classes."),
     test: float | None = TEST,
+    allow_seen: bool = ALLOW_SEEN,
     half: bool = typer.Option(False, help="Store half precision."),
     skip_bad: bool = typer.Option(False, help="Leave out images that cannot be read."),
     device: str = typer.Option("auto", help="cpu, cuda, cuda:1, mps or auto."),
@@ -70,6 +71,7 @@ def encode(
             images,
             model,
             base=range(base_classes(images.name, len(images.classes), base)),
+            novel=() if allow_seen else None,
             tta=tta,
             pairs=fakes,
             fake_images=fake_images,

@@ -20,6 +20,9 @@ TEST = typer.Option(
     help="Share of each class that tests, for a folder of photos without test/.",
     show_default=False,
 )
+ALLOW_SEEN = typer.Option(
+    False, "--allow-seen", help="Only note it if novel classes trained the encoder."
+)
 AS_JSON = typer.Option(False, "--json", help="Print the summary for machines.")
 
 
@@ -60,6 +63,7 @@ class BenchOptions:
     order_seed: int | None = typer.Option(
         None, "--order-seed", help="Shuffle which classes are base.", show_default=False
     )
+    allow_seen: bool = ALLOW_SEEN
     out: Path | None = typer.Option(
         None, help="Run folder (default: runs/…, named after the options)."
     )
