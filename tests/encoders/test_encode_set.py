@@ -9,7 +9,8 @@ import torch
 from cala.core.mixing import LAMBDA_RANGE
 from cala.data.embeddings import load_embeddings, save_embeddings
 from cala.encoders.encode import encode_set
-from cala.encoders.fakes import fake_pool
+from cala.encoders.fakes import _digests, fake_pool
+from cala.encoders.transform import Transform
 from cala.errors import InputError
 from encoders.tiny import counting_encoder, noise_set
 
@@ -101,6 +102,35 @@ def test_fakes_fit_into_memory(monkeypatch):
     assert len(torch.unique(pool.features[0], dim=0)) > 10
     with pytest.raises(InputError, match="0 fake classes"):
         fake_pool(images.train, np.arange(100), encoder, pairs=0)
+
+
+def test_the_share_of_a_mix_is_part_of_what_it_is_known_by():
+    one, two = _digests(["00" * 32, "11" * 32], [0, 0], [1, 1], np.array([0.4, 0.6], np.float32))
+    assert one != two
+
+
+def test_no_more_parents_are_decoded_than_fit(monkeypatch):
+    monkeypatch.setattr("cala.encoders.fakes.MEMORY", 8 * 3 * 8 * 8)
+    images, encoder = noise_set([50, 50], [1, 1]), counting_encoder()
+    stacked = []
+    stack = Transform.stack
+
+    def counted(self, batch):
+        stacked.append(len(batch))
+        return stack(self, batch)
+
+    monkeypatch.setattr(Transform, "stack", counted)
+    fake_pool(images.train, np.arange(100), encoder, pairs=1, images=30)
+    assert sum(stacked) <= 8
+
+
+def test_copies_of_a_held_out_image_are_held_out_too():
+    images = noise_set([6, 6, 6], [1, 1, 1])
+    array = images.train.pixels.array
+    array[3], array[8] = array[1], array[1]  # in its own class, and in another one
+    encoder = counting_encoder(holdout=frozenset([images.train.digests()[1]]))
+    found = encode_set(images, encoder, base=range(2), pairs=0)
+    assert found.holdout.nonzero()[:, 0].tolist() == [1, 3, 8]
 
 
 def test_images_that_trained_the_encoder_do_not_test_it():
