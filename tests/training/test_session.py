@@ -316,6 +316,11 @@ def test_weights_to_start_from(whole, tmp_path):
     train_base(session(out, recipe=recipe, init=whole / ENCODER))
     ours, theirs = load_file(out / ENCODER), load_file(whole / ENCODER)
     torch.testing.assert_close(ours["conv.weight"], theirs["conv.weight"])
+    fewer = session(tmp_path / "fewer", recipe=recipe, n_base=2, init=whole / ENCODER)
+    train_base(fewer)
+    before, after = (load_encoder_file(p / ENCODER) for p in (whole, fewer.out))
+    assert after.about["classes"] == ["class 0", "class 1", "class 2"]  # 2 trained what it began as
+    assert before.trained <= after.trained
     wrong = RECIPE.changed(encoder="resnet20")
     with pytest.raises(InputError, match="does not hold weights of resnet20"):
         train_base(session(tmp_path / "y", recipe=wrong, init=whole / ENCODER))

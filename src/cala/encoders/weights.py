@@ -120,6 +120,19 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return meta, tensors
 
 
+def stated_training(path: Path) -> tuple[dict[str, Any], frozenset[str]]:
+    """`about` and `trained` of an encoder of `cala train`; empty for other weight files."""
+    try:
+        meta, _ = _read(path)
+    except InputError:
+        return {}, frozenset()
+    about, trained = meta.get("about"), meta.get("trained")
+    return (
+        about if isinstance(about, dict) else {},
+        frozenset(map(str, trained if isinstance(trained, list) else ())),
+    )
+
+
 def load_weights(
     module: nn.Module, tensors: dict[str, Tensor], source: str, architecture: str
 ) -> None:

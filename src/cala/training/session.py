@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from cala.data.images import ImageSet
 from cala.encoders.architectures import ARCHITECTURES
-from cala.encoders.weights import load_weights, read_weights, save_encoder
+from cala.encoders.weights import load_weights, read_weights, save_encoder, stated_training
 from cala.errors import InputError
 from cala.files import reason, sha256, shown, write_text
 from cala.registry import check_choice
@@ -173,6 +173,7 @@ class _Writer:
         self.session, self.trainer = session, trainer
         self.first = session.ranks.rank == 0
         self.written = time.monotonic()
+        self.inherited = _inherited(session)  # now: the file may be gone at the end
         self.step = trainer.progress.step  # of the checkpoint in the folder, 0 for none
         if self.first:
             write_text(session.out / CONFIG, json.dumps(session.config, indent=1) + "\n")
@@ -199,7 +200,7 @@ class _Writer:
 
     def encoder(self, rows: BaseRows) -> None:
         if self.first:
-            _write_encoder(self.session, self.trainer, rows)
+            _write_encoder(self.session, self.trainer, rows, *self.inherited)
 
 
 def make_model(session: BaseSession) -> BaseModel:
@@ -231,7 +232,14 @@ def augmentation(recipe: Recipe) -> Augmentation:
     return Augmentation(tuple(operations))
 
 
-def _write_encoder(session: BaseSession, trainer: Trainer, rows: BaseRows) -> None:
+def _write_encoder(
+    session: BaseSession,
+    trainer: Trainer,
+    rows: BaseRows,
+    classes: list[str],
+    trained: frozenset[str],
+) -> None:
+    """classes, trained : what already trained the weights that the run started from"""
     model = trainer.model
     if session.selection == "validation":
         model.load_state_dict(trainer.best)
@@ -245,10 +253,10 @@ def _write_encoder(session: BaseSession, trainer: Trainer, rows: BaseRows) -> No
         transform=session.recipe.transform,
         scale=float(model.classifier.scale.detach()),
         holdout=frozenset(train.digests(rows.holdout)),
-        trained=frozenset(digest[:32] for digest in some),
+        trained=trained | {digest[:32] for digest in some},
         about={
             **session.config,
-            "classes": list(session.images.classes[: session.n_base]),
+            "classes": list(dict.fromkeys([*session.images.classes[: session.n_base], *classes])),
             "selection": session.selection,
             "epochs": trainer.recipe.epochs,
             "validation": (trainer.progress.log[-1] if trainer.progress.log else {}).get(
@@ -257,6 +265,15 @@ def _write_encoder(session: BaseSession, trainer: Trainer, rows: BaseRows) -> No
             "minutes": round(trainer.progress.seconds / 60, 1),
         },
     )
+
+
+def _inherited(session: BaseSession) -> tuple[list[str], frozenset[str]]:
+    """Classes of this kind of set, and some images, that trained the weights it started from."""
+    if session.init is None:
+        return [], frozenset()
+    about, trained = stated_training(session.init)
+    same = about.get("dataset") == session.images.name
+    return list(about.get("classes", ())) if same else [], trained
 
 
 def _named(init: Path) -> dict[str, str]:
