@@ -274,7 +274,7 @@ def test_a_diverged_run_ends_and_keeps_the_last_good_checkpoint(tmp_path):
         InputError, match=r"diverged at step \d of 12: .*--lr \(it is 1e\+30\)"
     ) as e:
         train_base(session(out, recipe=hot))
-    assert str(e.value).endswith("nothing was written")
+    assert str(e.value).endswith("no checkpoint was written")
     assert not (out / ENCODER).exists()
     assert not (out / CHECKPOINT).exists()
 

@@ -195,7 +195,7 @@ class _Writer:
 
     def kept(self) -> str:
         if not self.step:
-            return "nothing was written"
+            return "no checkpoint was written"
         return f"the checkpoint of step {self.step} is still there"
 
     def encoder(self, rows: BaseRows) -> None:
