@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import secrets
 import shutil
 import zlib
@@ -65,6 +66,17 @@ def atomic(path: Path) -> Iterator[Path]:
         sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def clear_leftovers(path: Path) -> None:
+    """Delete what `atomic(path)` left behind in processes that were killed.
+
+    Only for a caller that knows that no other process is writing `path`.
+    """
+    ours = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{16}}\.tmp")
+    for found in path.parent.iterdir():
+        if ours.fullmatch(found.name):
+            found.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +14,10 @@ from PIL import Image
 from cala.benchmark.draws import make_draw
 from cala.benchmark.problem import Encoding, Numbers, load_problem, split_dataset
 from cala.data.embeddings import Embeddings, load_embeddings, save_embeddings
-from cala.data.protocol import load_protocol
+from cala.data.protocol import load_protocol, make_protocol
 from cala.data.shots import find_shots
+from cala.encoders import load_encoder
+from cala.encoders.encode import encode_set
 from cala.errors import InputError
 from data.tiny_sets import mini_imagenet
 
@@ -217,6 +220,65 @@ def test_cifar100_comes_with_the_package():
     labels = [data.y_train[list(rows)].tolist() for rows in protocol.canonical]
     for session, found in enumerate(labels, start=1):
         assert set(found) == set(protocol.session_labels(session))
+
+
+@pytest.mark.parametrize("given", [{"base": 40, "way": 5}, {"order_seed": 7}])
+def test_classes_that_trained_the_shipped_encoder_are_not_new(given):
+    with pytest.raises(InputError, match=r"\d+ novel classes trained the encoder \(.*--allow-seen"):
+        load_problem("cifar100", numbers=Numbers(**given))
+    problem = load_problem("cifar100", numbers=Numbers(**given), allow_seen=True)
+    assert "novel classes trained the encoder" in problem.notes[0]
+    assert load_problem("cifar100", numbers=Numbers(shot=1, way=4)).notes == ()
+
+
+def test_images_of_classes_that_trained_the_encoder_are_not_new(tmp_path, monkeypatch):
+    """With an order, too: what counts is which classes arrive, not their labels."""
+    about = {"dataset": "folder", "classes": ["class 0", "class 3"]}
+    kind = replace(load_encoder("resnet20-cifar100"), about=about)
+    monkeypatch.setattr("cala.benchmark.problem.load_encoder", lambda *given: kind)
+    monkeypatch.setenv("CALA_CACHE", str(tmp_path / "cache"))
+    root, encoding = str(photos(tmp_path / "birds")), Encoding("mine", fakes=0)
+
+    def load(**given):
+        return load_problem(root, encoding=encoding, numbers=Numbers(shot=2, way=1, **given))
+
+    with pytest.raises(InputError, match=r"1 novel classes trained the encoder \(class 3\)"):
+        load(base=3)
+    assert load(base=4).notes == ()
+    assert load(base=2, sessions=1).notes == ()  # class 3 does not arrive
+    assert make_protocol(5, order_seed=0).order == (2, 4, 3, 0, 1)
+    with pytest.raises(InputError, match=r"1 novel classes trained the encoder \(class 0\)"):
+        load(base=3, order_seed=0)
+    assert load(base=4, order_seed=0).data.provenance["seen"] == about["classes"]
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_options_of_an_encoding_reach_the_encoder(tmp_path, monkeypatch):
+    """Mirror images, a share that tests, and the base classes of a shuffled order."""
+    root = tmp_path / "birds"
+    shutil.move(photos(tmp_path / "all") / "train", root)
+    seen = {}
+
+    def spy(images, encoder, **options):
+        seen.update(options, test=len(images.test))
+        return encode_set(images, encoder, **options)
+
+    monkeypatch.setattr("cala.benchmark.problem.encode_set", spy)
+    load_problem(
+        str(root),
+        encoding=Encoding("resnet20-cifar100", fakes=0, tta="flip", test=0.25),
+        numbers=Numbers(base=3, way=1, shot=2, order_seed=0),
+    )
+    assert list(seen["base"]) == [2, 4, 3]
+    assert (seen["tta"], seen["pairs"], seen["test"]) == ("flip", 0, 5 * 2)
+
+
+def test_dev_keeps_published_rows_where_the_draw_is_canonical(tmp_path):
+    """Classes with so few rows that every one would become a query."""
+    path = benchmark_file(tmp_path / "e.npz", "cub200")
+    problem = load_problem("cub200", path, draws="canonical", split="dev")
+    rows = [row for session in problem.protocol.canonical for row in session]
+    assert problem.data.usable[rows].all()
 
 
 def test_canonical_rows_of_a_part_are_found_by_number():

@@ -69,7 +69,7 @@ def trained(photos, cache, tmp_path_factory) -> Path:
     return out
 
 
-def test_three_commands_on_own_photos(photos, cache, trained, tmp_path):
+def test_three_commands_on_own_photos(photos, cache, trained, tmp_path, inside):
     """Train, encode, run: the README's way."""
     file = tmp_path / "mine.npz"
     encoder = trained / "encoder.safetensors"
@@ -87,6 +87,9 @@ def test_three_commands_on_own_photos(photos, cache, trained, tmp_path):
     with np.load(file) as content:
         assert content["holdout"].sum() == 4
         assert content["class_names"].tolist() == ["ant", "bee", "owl éü"]
+    code, _, error = inside("run", f"features:{file}", "--base", 1, "--way", 1, "--shot", 3)
+    assert code == 2
+    assert "1 novel classes trained the encoder (bee)" in " ".join(error.split())
     code, printed, error = cala(
         "run", f"features:{file}", "--base", 2, "--way", 1, "--shot", 3, "--sessions", 1,
         "--methods", "nearest-mean", "--draws", "random:2", "--out", tmp_path / "run", cache=cache,
@@ -150,6 +153,8 @@ def test_an_unreadable_image_is_named_and_can_be_left_out(photos, cache, tmp_pat
         (["--precision", "double"], "unknown precision 'double'"),
         (["--selection", "test"], "unknown selection 'test'"),
         (["--init", "nowhere.pth"], "nowhere.pth"),
+        (["--test", "1.5"], "the share of test images is 1.5"),
+        (["--set", "pad=-3"], "pad is -3"),
     ],
 )
 def test_bad_options(photos, cache, tmp_path, options, message, inside, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 import time
 import zlib
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cala.data.parallel import in_order
-from cala.files import atomic, cache_folder, crc32, sha256, shown, write_text
+from cala.files import atomic, cache_folder, clear_leftovers, crc32, sha256, shown, write_text
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path):
@@ -30,6 +31,24 @@ def test_a_failed_write_leaves_the_old_file(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
     write_text(path, "new 🐦")
     assert path.read_text("utf-8") == "new 🐦"
+
+
+def test_bytes_are_on_the_disk_before_the_name_is(tmp_path, monkeypatch):
+    done = []
+    sync, rename = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda number: done.append("sync") or sync(number))
+    monkeypatch.setattr(os, "replace", lambda *paths: done.append("rename") or rename(*paths))
+    write_text(tmp_path / "a.txt", "text")
+    assert done == ["sync", "rename"]
+
+
+def test_leftovers_of_one_file_are_cleared(tmp_path):
+    mine = tmp_path / ".a+.txt.0123456789abcdef.tmp"
+    others = {".aa.txt.0123456789abcdef.tmp", ".a+.txt.tmp", ".a+.txt.xyz.tmp", "a+.txt"}
+    for name in (mine.name, *others):
+        (tmp_path / name).touch()
+    clear_leftovers(tmp_path / "a+.txt")
+    assert {path.name for path in tmp_path.iterdir()} == others
 
 
 def test_checksums(tmp_path):

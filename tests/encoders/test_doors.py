@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -280,6 +283,64 @@ def test_torch_default_transform_and_errors(tmp_path, monkeypatch):
     ]:
         with pytest.raises(InputError, match=says):
             load_encoder(f"torch:{rest}")
+
+
+PARTS = """
+import torch
+from torch import nn
+from cala.encoders import Transform
+from {helper} import bend
+
+class Part(nn.Module):
+    def __init__(self, power):
+        super().__init__()
+        self.power = power
+        self.shift = torch.tensor([{shift}])
+
+    def forward(self, x):
+        return {forward}
+
+class Whole(nn.Sequential):
+    transform = Transform(size=8, resize=8)
+
+def make():
+    torch.manual_seed(0)
+    layers = nn.Conv2d(3, 4, 3), nn.LeakyReLU({slope}), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    return Whole(*layers, Part({power}))
+"""
+
+
+def test_torch_parts_and_their_numbers_count(tmp_path, monkeypatch):
+    """Weights and the outer class are the same each time; what it computes is not."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bent_helper.py").write_text("def bend(x):\n    return x\n")
+    usual = {"helper": "bent_helper", "shift": 1.0, "slope": 0.1, "power": 2}
+    usual["forward"] = "bend(x) ** self.power + self.shift"
+    variants = [{}, {"shift": 2.0}, {"slope": 0.2}, {"power": 3}, {"forward": "bend(x)"}]
+    prints = []
+    for change in variants:
+        (tmp_path / "bent_parts.py").write_text(PARTS.format(**{**usual, **change}))
+        for _ in range(2):  # nothing in it depends on the moment
+            sys.modules.pop("bent_parts", None)
+            importlib.invalidate_caches()
+            shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
+            prints.append(load_encoder("torch:bent_parts:make").fingerprint)
+    assert prints[::2] == prints[1::2]
+    assert len(set(prints)) == len(variants)
+
+
+def test_torch_values_count_without_a_change_of_code(tmp_path, monkeypatch):
+    """A factory may read its numbers from elsewhere."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bent_helper.py").write_text("def bend(x):\n    return x\n")
+    numbers = {"power": "int(__import__('os').environ['POWER'])", "shift": 0.0, "slope": 0.1}
+    text = PARTS.format(helper="bent_helper", forward="x ** self.power", **numbers)
+    (tmp_path / "bent_outside.py").write_text(text)
+    prints = set()
+    for power in ("2", "3"):
+        monkeypatch.setenv("POWER", power)
+        prints.add(load_encoder("torch:bent_outside:make").fingerprint)
+    assert len(prints) == 2
 
 
 def test_torch_says_what_does_not_fit(tmp_path, monkeypatch):

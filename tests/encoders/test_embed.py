@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from cala.encoders import Transform
 from cala.encoders.cache import EmbeddingCache
-from cala.encoders.embed import embed
+from cala.encoders.embed import embed, encode_views
 from cala.errors import InputError
 from encoders.tiny import counting_encoder, noise_set
 
@@ -49,6 +52,51 @@ def test_other_weights_and_other_transforms_do_not_share():
     a, b = counting_encoder(0), counting_encoder(1)
     assert not np.allclose(embed(images.train, a), embed(images.train, b))
     assert b.forward.images == 8
+
+
+def test_other_sizes_of_the_same_encoder_do_not_share():
+    images, encoder = noise_set([4, 4], [1, 1], side=12), counting_encoder()
+    embed(images.train, encoder)
+    wider = replace(encoder, transform=Transform(8, 12))
+    np.testing.assert_allclose(embed(images.train, wider), direct(wider, images.train), rtol=1e-5)
+
+
+def test_mirrored_mixes_are_kept_apart_from_mirrored_images():
+    """Both under one name would find each other's embeddings where digests meet."""
+    images, encoder = noise_set([3, 3], [1, 1]), counting_encoder()
+    digests = [bytes.fromhex(d) for d in images.train.digests()]
+    for kind, views in (("plain", ("plain", "flip")), ("mix", ("mix", "mix-flip"))):
+
+        def make(rows, shift=float(kind == "mix")):
+            yield encoder.inputs(images.train.stacked()[rows]) + shift
+
+        found = encode_views(encoder, kind, "flip", digests, make)
+        parts = [EmbeddingCache(encoder, view).find(digests)[0] for view in views]
+        np.testing.assert_allclose(found, (parts[0] + parts[1]) / 2, rtol=1e-5)
+        inputs = next(make(range(6)))
+        expected = (encoder.encode(inputs) + encoder.encode(inputs.flip(-1))) / 2
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_what_another_process_left_meanwhile_is_not_encoded_again(monkeypatch):
+    images, encoder = noise_set([4, 4], [1, 1]), counting_encoder()
+    other = counting_encoder()
+    find = EmbeddingCache.find
+    calls = []
+
+    def late(cache, digests):
+        found = find(cache, digests)
+        calls.append(len(digests))
+        if len(calls) == 1:  # between the first look and the lock, another one does it all
+            embed(images.train, other)
+        return found
+
+    monkeypatch.setattr(EmbeddingCache, "find", late)
+    done = []
+    embed(images.train, encoder, advance=done.append)
+    assert other.forward.images == 8
+    assert encoder.forward.images == 0
+    assert sum(done) == 8
 
 
 def test_nan_is_not_kept():

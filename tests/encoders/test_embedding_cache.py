@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import multiprocessing
+import zlib
 
 import numpy as np
 import pytest
@@ -55,6 +57,20 @@ def test_a_damaged_segment_is_dropped(damage):
     _, there = fresh.find([digest(n) for n in range(10)])
     assert there.sum() == 5
     assert len(segments(fresh)) == 1
+
+
+@pytest.mark.parametrize("shape", [(5, 4), (5, 6), (5,), (5, 5, 1)])
+def test_a_whole_segment_of_other_records_is_dropped(shape):
+    """Its checksum is right, what it holds is not what this encoder gives."""
+    cache = EmbeddingCache(counting_encoder())
+    kind = np.dtype([("digest", "V32"), ("embedding", "<f4", shape[1:])])
+    content = io.BytesIO()
+    np.save(content, np.zeros(5, dtype=kind))
+    name = f"{'0' * 16}-{zlib.crc32(content.getvalue()):08x}.npy"
+    (cache.folder / name).write_bytes(content.getvalue())
+    put(cache, range(3))
+    assert len(EmbeddingCache(counting_encoder())) == 3
+    assert len(segments(cache)) == 1
 
 
 def test_damage_is_encoded_again():

@@ -12,7 +12,7 @@ from cala.core.mixing import LAMBDA_RANGE
 from cala.data.embeddings import load_embeddings, save_embeddings
 from cala.encoders import fakes
 from cala.encoders.encode import encode_set
-from cala.encoders.fakes import fake_pool
+from cala.encoders.fakes import _digests, fake_pool
 from cala.errors import InputError
 from encoders.tiny import counting_encoder, noise_set
 
@@ -125,6 +125,20 @@ def test_fakes_are_the_same_however_few_parents_are_decoded_at_once(monkeypatch)
         assert max(decoded) <= max(2, memory // (3 * 8 * 8))
     for pool in pools[1:]:
         torch.testing.assert_close(pool.features, pools[0].features)
+
+
+def test_the_share_of_a_mix_is_part_of_what_it_is_known_by():
+    one, two = _digests(["00" * 32, "11" * 32], [0, 0], [1, 1], np.array([0.4, 0.6], np.float32))
+    assert one != two
+
+
+def test_copies_of_a_held_out_image_are_held_out_too():
+    images = noise_set([6, 6, 6], [1, 1, 1])
+    array = images.train.pixels.array
+    array[3], array[8] = array[1], array[1]  # in its own class, and in another one
+    encoder = counting_encoder(holdout=frozenset([images.train.digests()[1]]))
+    found = encode_set(images, encoder, base=range(2), pairs=0)
+    assert found.holdout.nonzero()[:, 0].tolist() == [1, 3, 8]
 
 
 def test_images_that_trained_the_encoder_do_not_test_it():

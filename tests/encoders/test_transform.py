@@ -31,6 +31,11 @@ def test_crop_is_the_middle():
     np.testing.assert_array_equal(Transform(2, 6).prepare(image), image[2:4, 2:4])
 
 
+def test_the_odd_pixel_is_cut_at_the_end():
+    image = noise(7, 7, 3)
+    np.testing.assert_array_equal(Transform(4, 7).prepare(image), image[1:5, 1:5])
+
+
 def test_crop_keeps_the_aspect_and_squeeze_does_not():
     image = noise(40, 60, 3)
     picture = Image.fromarray(image)

@@ -37,5 +37,5 @@ RECIPE = Recipe(
 
 def session(out: Path, **changes) -> BaseSession:
     images = noise_set([12, 12, 12, 12], [2, 2, 2, 2])
-    usual = {"recipe": RECIPE, "n_base": 3, "holdout": 2, "seed": 0}
-    return BaseSession(images=images, out=out, **{**usual, **changes})
+    usual = {"images": images, "recipe": RECIPE, "n_base": 3, "holdout": 2, "seed": 0}
+    return BaseSession(out=out, **{**usual, **changes})

@@ -86,3 +86,12 @@ def test_a_batch_can_be_split(seed, size):
     parts = zip(images.split(size), u.split(size), strict=True)
     split = torch.cat([augmentation(i, v) for i, v in parts])
     assert (augmentation(images, u).int() - split.int()).abs().max() <= 1
+
+
+def test_the_place_of_a_resized_crop_follows_its_own_draws():
+    images = torch.zeros(1, 16, 16, 3, dtype=torch.uint8)
+    images[:, 8:, :8], images[:, :8, 8:], images[:, 8:, 8:] = 50, 100, 150  # by quarter
+    quarter = ResizedCrop(8, (0.25, 0.25), (1.0, 1.0))
+    for across, down, value in ((0.0, 0.0, 0), (0.0, 1.0, 50), (1.0, 0.0, 100), (1.0, 1.0, 150)):
+        part = quarter(images, torch.tensor([[0.5, 0.5, across, down]]))
+        assert part.unique().tolist() == [value]

@@ -63,6 +63,21 @@ def test_settings():
             recipe.with_settings([text])
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pad=-3", "pad=200", "smoothing=2", "smoothing=1", "policy=-1", "policy=1000", "cutout=-5",
+        "cutout=33", "momentum=5", "momentum=1", "momentum=nan", "jitter=nan", "jitter=-1",
+        "store=-1", "store=100000", "warmup=7", "weight_decay=nan", "weight_decay=-1", "factor=0",
+        "factor=inf", "scale=nan",
+    ],
+)  # fmt: skip
+def test_settings_out_of_range(text):
+    name, _, value = text.partition("=")
+    with pytest.raises(InputError, match=rf"^{name} is {value}(\.0)?: use a? ?(number|0 or)"):
+        RECIPES["fast-cifar100"].with_settings([text])
+
+
 def test_bad_numbers():
     recipe = RECIPES["fast-cifar100"]
     with pytest.raises(InputError, match="epochs is 0"):

@@ -7,15 +7,21 @@ import json
 import pytest
 import torch
 from filelock import FileLock
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
-from cala.encoders.weights import load_encoder_file
+from cala.encoders import Transform
+from cala.encoders.weights import load_encoder_file, save_encoder
 from cala.errors import InputError
 from cala.training.checkpoint import load_checkpoint
 from cala.training.images import base_rows
-from cala.training.session import CHECKPOINT, ENCODER, LOG, train_base
+from cala.training.place import CHECKPOINT, ENCODER, LOG
+from cala.training.session import train_base
 from encoders.tiny import noise_set
-from training.small import RECIPE, session
+from training.small import RECIPE, Small, session
+
+
+class Pair:
+    rank, world = 0, 2
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +55,7 @@ def test_the_encoder_knows_what_it_was_kept_from(whole):
     assert len(encoder.holdout) == 6
     assert encoder.scale == pytest.approx(16, abs=3)
     assert encoder.scale != 16  # learned
+    assert encoder.trained == {digests[row][:32] for row in rows.train}
     assert encoder.about["classes"] == ["class 0", "class 1", "class 2"]
     assert encoder(images.test.stacked()).shape == (8, 6)
 
@@ -102,8 +109,26 @@ def test_validation_selects_the_best_epoch(tmp_path):
     assert progress.best_epoch == scores.index(max(scores)) + 1
 
 
+def test_a_copy_of_a_held_out_image_does_not_train():
+    images = noise_set([12, 12, 12], [1, 1, 1])
+    plain = base_rows(images, 2, 3, seed=0)
+    array = images.train.pixels.array
+    same, other = plain.train[0], plain.train[-1]
+    array[same] = array[plain.holdout[0]]  # in its own class, and in another one
+    array[other] = array[plain.holdout[1]]
+    rows = base_rows(images, 2, 3, seed=0)
+    assert rows.holdout.tolist() == plain.holdout.tolist()
+    assert rows.train.tolist() == plain.train[1:-1].tolist()
+    assert not set(images.train.digests(rows.train)) & set(images.train.digests(rows.holdout))
+    array[:12] = array[0]
+    with pytest.raises(InputError, match="class class 0 has no training image that is not a copy"):
+        base_rows(images, 2, 3, seed=0)
+
+
 def test_hold_out_is_never_trained_on():
     rows = base_rows(noise_set([12, 9, 30], [1, 1, 1]), 2, 4, seed=3)
+    other = base_rows(noise_set([12, 9, 30], [1, 1, 1]), 2, 4, seed=4)
+    assert rows.holdout.tolist() != other.holdout.tolist()
     assert len(rows.holdout) == 8
     assert not set(rows.train.tolist()) & set(rows.holdout.tolist())
     assert rows.labels[rows.train].max() == 1
@@ -134,8 +159,33 @@ def test_a_checkpoint_of_another_run_is_refused(whole):
     with pytest.raises(InputError, match="its seed is 0, not 1"):
         train_base(session(whole, seed=1), resume=True)
     other = RECIPE.changed(encoder="small-gn")
-    with pytest.raises(InputError, match="its recipe is"):
-        train_base(session(whole, recipe=other), resume=True)
+    both = 'its recipe.encoder is "small-bn", not "small-gn"; its seed is 0, not 1. Use the same'
+    with pytest.raises(InputError, match=both):
+        train_base(session(whole, recipe=other, seed=1), resume=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"images": noise_set([12] * 4, [2] * 4, seed=1)}, 'its images is "0", not "1"'),
+        ({"autocast": torch.bfloat16}, 'its precision is "float32", not "bfloat16"'),
+        ({"compiled": True}, "its compiled is false, not true"),
+        ({"ranks": Pair()}, "its devices is 1, not 2"),
+    ],
+)
+def test_whatever_decides_the_weights_must_be_equal(whole, changes, message):
+    with pytest.raises(InputError, match=message):
+        train_base(session(whole, **changes), resume=True)
+
+
+def test_other_weights_under_the_same_name_are_noticed(whole, tmp_path):
+    out, init = tmp_path / "run", tmp_path / "init.safetensors"
+    tensors = load_file(whole / ENCODER)
+    save_file(tensors, init)
+    train_base(session(out, init=init), stop=stop_after(1))
+    save_file({**tensors, "conv.weight": tensors["conv.weight"] + 1}, init)
+    with pytest.raises(InputError, match=r"its init\.sha256 is"):
+        train_base(session(out, init=init), resume=True)
 
 
 @pytest.mark.parametrize("cut", [0, 10, -5])
@@ -145,6 +195,21 @@ def test_a_damaged_checkpoint_is_named(whole, tmp_path, cut):
     (out / CHECKPOINT).write_bytes((whole / CHECKPOINT).read_bytes()[:cut])
     with pytest.raises(InputError, match="not a whole checkpoint"):
         train_base(session(out), resume=True)
+
+
+def test_flipped_bytes_in_a_checkpoint_are_noticed(whole, tmp_path):
+    content = (whole / CHECKPOINT).read_bytes()
+    out = tmp_path / "flipped"
+    out.mkdir()
+    start = content.index(b'"progress') - 40
+    for place in (start, len(content) // 2, len(content) - 9, len(content) - 1):
+        changed = bytearray(content)
+        changed[place] ^= 0x01
+        (out / CHECKPOINT).write_bytes(changed)
+        with pytest.raises(InputError, match="not a whole checkpoint"):
+            load_checkpoint(out / CHECKPOINT)
+    (out / CHECKPOINT).write_bytes(content)
+    assert load_checkpoint(out / CHECKPOINT)[2].step > 0
 
 
 def test_disk_full_keeps_the_old_checkpoint(tmp_path, monkeypatch):
@@ -159,6 +224,8 @@ def test_disk_full_keeps_the_old_checkpoint(tmp_path, monkeypatch):
         patched.setattr("cala.training.checkpoint.save_file", full)
         with pytest.raises(InputError, match=r"No space left.*still there"):
             train_base(session(out), resume=True, stop=stop_after(2))
+        with pytest.raises(InputError, match=r"No space left.*free some space$"):
+            train_base(session(tmp_path / "new"), stop=stop_after(2))
     assert (out / CHECKPOINT).read_bytes() == before
     assert train_base(session(out), resume=True) is not None
 
@@ -172,12 +239,88 @@ def test_one_process_at_a_time(tmp_path):
     assert train_base(session(out), resume=True) is not None
 
 
+def test_a_run_that_began_meanwhile_is_not_overwritten(whole, tmp_path, monkeypatch):
+    """Another process may finish between the start of the command and its hold on the folder."""
+    out = tmp_path / "late"
+
+    def late(images, *options):
+        out.mkdir()
+        (out / CHECKPOINT).write_bytes((whole / CHECKPOINT).read_bytes())
+        return base_rows(images, *options)
+
+    monkeypatch.setattr("cala.training.session.base_rows", late)
+    with pytest.raises(InputError, match="holds a training run already"):
+        train_base(session(out))
+
+
+def test_leftovers_of_a_killed_run_are_cleared(tmp_path):
+    out = tmp_path / "killed"
+    out.mkdir()
+    for name in (CHECKPOINT, ENCODER, LOG):
+        (out / f".{name}.0123456789abcdef.tmp").touch()
+    mine = out / f".{CHECKPOINT}.mine.tmp"
+    mine.touch()
+    with FileLock(out / "lock"), pytest.raises(InputError, match="another process"):
+        train_base(session(out))
+    assert len(list(out.glob(".*.tmp"))) == 4  # they may be the other process's
+    train_base(session(out), stop=stop_after(1))
+    assert list(out.glob(".*.tmp")) == [mine]
+
+
+def test_a_diverged_run_ends_and_keeps_the_last_good_checkpoint(tmp_path):
+    out = tmp_path / "far"
+    hot = RECIPE.changed(lr=1e30, schedule="milestones")
+    with pytest.raises(
+        InputError, match=r"diverged at step \d of 12: .*--lr \(it is 1e\+30\)"
+    ) as e:
+        train_base(session(out, recipe=hot))
+    assert str(e.value).endswith("no checkpoint was written")
+    assert not (out / ENCODER).exists()
+    assert not (out / CHECKPOINT).exists()
+
+    def broken(trainer):
+        if trainer.progress.step == 5:  # the loss is still fine, the weights are not
+            trainer.model.encoder.conv.weight.data[0] = float("nan")
+
+    with pytest.raises(InputError, match=r"conv\.weight is not finite.*of step 4 is still there"):
+        train_base(session(out, minutes=0), after_step=broken)
+    tensors, _, progress = load_checkpoint(out / CHECKPOINT)
+    assert progress.step == 4
+    assert all(tensor.isfinite().all() for tensor in tensors.values())
+
+
+def test_a_broken_encoder_is_never_written(tmp_path):
+    module = Small()
+    for value, half in ((float("nan"), False), (1e9, True)):
+        module.conv.weight.data[0] = value
+        with pytest.raises(InputError, match=r"conv\.weight holds NaN or infinity"):
+            save_encoder(
+                tmp_path / ENCODER, module, architecture="small-bn", transform=Transform(8, 8),
+                half=half,
+            )  # fmt: skip
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "notes.pth", "notes.safetensors"])
+def test_a_text_is_no_weight_file(tmp_path, name):
+    (tmp_path / name).write_text("iterate until done")
+    with pytest.raises(
+        InputError, match=r"cannot be read as weights \(\w+Error: .*give a \.safete"
+    ):
+        train_base(session(tmp_path / "x", init=tmp_path / name))
+
+
 def test_weights_to_start_from(whole, tmp_path):
     out = tmp_path / "init"
     recipe = RECIPE.changed(epochs=1, lr=1e-9)
     train_base(session(out, recipe=recipe, init=whole / ENCODER))
     ours, theirs = load_file(out / ENCODER), load_file(whole / ENCODER)
     torch.testing.assert_close(ours["conv.weight"], theirs["conv.weight"])
+    fewer = session(tmp_path / "fewer", recipe=recipe, n_base=2, init=whole / ENCODER)
+    train_base(fewer)
+    before, after = (load_encoder_file(p / ENCODER) for p in (whole, fewer.out))
+    assert after.about["classes"] == ["class 0", "class 1", "class 2"]  # 2 trained what it began as
+    assert before.trained <= after.trained
     wrong = RECIPE.changed(encoder="resnet20")
     with pytest.raises(InputError, match="does not hold weights of resnet20"):
         train_base(session(tmp_path / "y", recipe=wrong, init=whole / ENCODER))

@@ -17,6 +17,7 @@ from cala.data.sets import open_images
 from cala.data.shots import known_rows, with_rows
 from cala.encoders.encode import encode_set
 from cala.encoders.registry import load_encoder
+from cala.encoders.seen import check_novel, seen_among, stated_classes
 from cala.errors import InputError
 from cala.files import shown
 from cala.registry import check_choice
@@ -84,12 +85,14 @@ def load_problem(
     draws: str | None = None,
     split: str = "test",
     numbers: Numbers | None = None,
+    allow_seen: bool = False,
     advance: Advance = lambda done, total: None,
 ) -> Problem:
     """Read or make the embeddings, and find the protocol and the published shots in them.
 
     encoding : encode images instead of reading embeddings; a folder as `dataset` means so too
     draws : as `--draws`; by default 20 random ones, and the canonical one where it can be had
+    allow_seen : only note it if novel classes trained the encoder
     advance : called with the number of encoded images and of all
     """
     check_choice("split", split, SPLITS)
@@ -100,13 +103,15 @@ def load_problem(
     if encoding is not None:
         if embeddings is not None or dataset.startswith(FEATURES):
             raise InputError("give an embeddings file, or images with --encoder or --data")
-        name, protocol, data, source = _encoded(dataset, encoding, numbers, split, advance)
+        name, protocol, data, source = _encoded(
+            dataset, encoding, numbers, split, allow_seen, advance
+        )
     else:
         name, path = split_dataset(dataset, embeddings)
         data, source = load_embeddings(path), path.name
         protocol = _protocol(name, int(data.y_train.max()) + 1, numbers)
     data = data.relabelled(protocol)
-    notes = []
+    notes = _seen_notes(data, protocol, allow_seen)
     if protocol.canonical and (wanted is None or "canonical" in wanted):
         try:
             found = with_rows(protocol, data, source)
@@ -127,6 +132,16 @@ def load_problem(
         )
     chosen = tuple(wanted or parse_draws("random:20"))
     return Problem(name, data, protocol, chosen, source, tuple(notes))
+
+
+def _seen_notes(data: Embeddings, protocol: Protocol, allow_seen: bool) -> list[str]:
+    """Refuse novel classes that trained the encoder, or note them where they are allowed."""
+    novel = (data.class_names or ())[protocol.base : protocol.n_classes]
+    seen = stated_classes(data.provenance)
+    if not allow_seen:
+        check_novel(novel, seen)
+    said = seen_among(novel, seen)
+    return [f"note: {said}: results on them are too good"] if said else []
 
 
 def split_dataset(dataset: str, embeddings: Path | None) -> tuple[str, Path]:
@@ -152,7 +167,12 @@ def split_dataset(dataset: str, embeddings: Path | None) -> tuple[str, Path]:
 
 
 def _encoded(
-    dataset: str, encoding: Encoding, numbers: Numbers, split: str, advance: Advance
+    dataset: str,
+    encoding: Encoding,
+    numbers: Numbers,
+    split: str,
+    allow_seen: bool,
+    advance: Advance,
 ) -> tuple[str, Protocol, Embeddings, str]:
     path, kind = locate(dataset, encoding.data, encoding.kind)
     encoder = load_encoder(encoding.encoder, encoding.device)
@@ -166,9 +186,15 @@ def _encoded(
     named = (dataset, encoding.kind)
     name = next((n for n in named if n in MANIFESTS), None) or shown(path.resolve().name)
     protocol = _protocol(name, len(images.classes), numbers)
-    base = protocol.order[: protocol.base] or range(protocol.base)
+    order = protocol.order or range(protocol.n_classes)
     data = encode_set(
-        images, encoder, base=base, tta=encoding.tta, pairs=encoding.fakes, advance=advance
+        images,
+        encoder,
+        base=order[: protocol.base],
+        novel=() if allow_seen else order[protocol.base : protocol.n_classes],
+        tta=encoding.tta,
+        pairs=encoding.fakes,
+        advance=advance,
     )
     return name, protocol, data, f"{name} encoded by {encoder.name}"
 

@@ -43,6 +43,7 @@ def load(dataset: str, options: BenchOptions) -> Problem:
             draws=options.draws,
             split=options.split,
             numbers=numbers,
+            allow_seen=options.allow_seen,
             advance=advance,
         )
 

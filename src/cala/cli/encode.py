@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from cala.cli.options import KIND, TEST
+from cala.cli.options import ALLOW_SEEN, KIND, TEST
 
 
 def register(app: typer.Typer) -> None:
@@ -35,6 +35,7 @@ def encode(
     seed: int = typer.Option(0, min=0, help="Seed of the fake classes."),
     kind: str | None = KIND,
     test: float | None = TEST,
+    allow_seen: bool = ALLOW_SEEN,
     half: bool = typer.Option(False, help="Store half precision."),
     skip_bad: bool = typer.Option(False, help="Leave out images that cannot be read."),
     device: str = typer.Option("auto", help="cpu, cuda, cuda:1, mps or auto."),
@@ -79,6 +80,7 @@ def encode(
             images,
             model,
             base=range(base_classes(images.name, len(images.classes), base)),
+            novel=() if allow_seen else None,
             tta=tta,
             pairs=fakes,
             fake_images=fake_images,

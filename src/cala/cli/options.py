@@ -32,6 +32,9 @@ REFERENCE = typer.Option(
     help="What paired differences are to (default: the first method).",
     show_default=False,
 )
+ALLOW_SEEN = typer.Option(
+    False, "--allow-seen", help="Only note it if novel classes trained the encoder."
+)
 AS_JSON = typer.Option(False, "--json", help="Print the summary for machines.")
 
 
@@ -73,6 +76,7 @@ class BenchOptions:
     order_seed: int | None = typer.Option(
         None, "--order-seed", help="Shuffle which classes are base.", show_default=False
     )
+    allow_seen: bool = ALLOW_SEEN
     out: Path | None = typer.Option(
         None, help="Run folder (default: runs/…, named after the options)."
     )

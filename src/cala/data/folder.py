@@ -43,7 +43,9 @@ class Folder(DataSet):
             )
         number = isinstance(holdout, int | float)
         if holdout is not None and not (number and 0 < holdout < 1):
-            raise InputError(f"holdout is {holdout!r}: give a share between 0 and 1, such as 0.2")
+            raise InputError(
+                f"the share of test images is {holdout!r}: give a number between 0 and 1, as 0.2"
+            )
         return open_lazily(_listing(path, holdout, seed), on_bad, max_pixels)
 
 
@@ -65,7 +67,9 @@ def _listing(root: Path, holdout: float | None, seed: int) -> Listing:
     else:
         parts = {"train": root}
     if holdout is not None and "test" in parts:
-        raise InputError(f"{shown(root)} has a test/ folder: leave out holdout={holdout}")
+        raise InputError(
+            f"{shown(root)} has a test/ folder: leave out the share of test images ({holdout})"
+        )
     found: dict[str, dict[str, list[Path]]] = {}
     for part, folder in parts.items():
         for class_folder in class_folders(folder):

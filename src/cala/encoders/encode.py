@@ -15,6 +15,7 @@ from cala.data.images import ImageSet, ImageSplit
 from cala.encoders.base import Encoder
 from cala.encoders.embed import embed
 from cala.encoders.fakes import IMAGES, PAIRS, fake_pool
+from cala.encoders.seen import check_novel, seen_classes
 from cala.errors import InputError
 from cala.files import shown
 
@@ -26,6 +27,7 @@ def encode_set(
     encoder: Encoder,
     *,
     base: Sequence[int],
+    novel: Sequence[int] | None = None,
     tta: str = "none",
     pairs: int = PAIRS,
     fake_images: int = IMAGES,
@@ -35,12 +37,18 @@ def encode_set(
     """Embeddings of both parts of a set, and fake classes mixed from its base classes.
 
     base : labels of the base classes; pairs : fake classes, 0 for none
+    novel : labels of classes that are to be new, refused if they trained the encoder; all but the
+        base classes by default, and with () nothing is refused
     advance : called with the number of finished images and of all images, mixed ones included
     """
     if not len(images.train):
         raise InputError(f"{images.name} has no training image to encode")
     check_unseen(images.test, encoder)
     base = sorted(base)
+    seen = seen_classes(images, encoder)
+    if novel is None:
+        novel = sorted(set(range(len(images.classes))) - set(base))
+    check_novel([images.classes[label] for label in novel], seen)
     possible = len(base) * (len(base) - 1) // 2
     pairs = min(pairs, possible)
     total = len(images.train) + len(images.test) + pairs * fake_images
@@ -94,6 +102,7 @@ def encode_set(
             "dataset": images.name,
             "images": images.fingerprint,
             "about": encoder.about,
+            "seen": list(seen),
         },
     )
 

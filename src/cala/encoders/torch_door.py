@@ -13,8 +13,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -35,7 +37,8 @@ def torch_door(rest: str, device: torch.device | str = "cpu") -> Encoder:
     if not (path and colon and factory):
         raise InputError(f"{uri} should read torch:module.path:factory")
     with current_folder():
-        module = _make(uri, path, factory)
+        home = _import(uri, path)
+        module = _make(uri, home, factory)
     transform = getattr(module, "transform", None)
     if transform is None:
         transform = DEFAULT
@@ -51,21 +54,24 @@ def torch_door(rest: str, device: torch.device | str = "cpu") -> Encoder:
         uri,
         module,
         transform,
-        architecture=f"{rest} {source_digest(module)}",
+        architecture=f"{rest} {source_digest(module, home)}",
         device=device,
         about={"class": type(module).__name__},
     )
 
 
-def _make(uri: str, path: str, factory: str) -> nn.Module:
+def _import(uri: str, path: str) -> ModuleType:
     try:
-        home = import_module(path)
+        return import_module(path)
     except Exception as error:  # importing runs code
         raise InputError(f"{uri}: {path} cannot be imported ({one_line(error)})") from error
+
+
+def _make(uri: str, home: ModuleType, factory: str) -> nn.Module:
     make: Any = getattr(home, factory, None)
     if not callable(make):
         known = [name for name in vars(home) if not name.startswith("_")]
-        raise UnknownNameError(unknown(f"factory in {path}", factory, known))
+        raise UnknownNameError(unknown(f"factory in {home.__name__}", factory, known))
     try:
         module = make()
     except Exception as error:
@@ -88,10 +94,48 @@ def current_folder() -> Iterator[None]:
         sys.path.remove(here)
 
 
-def source_digest(module: nn.Module) -> str:
-    """Of the code of a module's class: equal weights under another `forward` embed otherwise."""
+def source_digest(module: nn.Module, *others: Any) -> str:
+    """Of all that decides what a module does beside its weights.
+
+    That is its layers as printed, the plain values that it and they hold, and the files that
+    define their classes and `others`: equal weights under another `forward` embed otherwise.
+    """
+    digest = hashlib.sha256(repr(module).encode())
+    kinds: set[Any] = set(others)
+    for name, part in module.named_modules():
+        kinds.update(kind for kind in type(part).__mro__ if kind is not object)
+        for key, value in sorted(vars(part).items()):
+            if not key.startswith("_") and key != "training":
+                digest.update(f"{name} {key} {_plain(value)}".encode())
+    files = {path for kind in kinds if (path := _file(kind)) is not None}
+    contents = sorted(hashlib.sha256(path.read_bytes()).hexdigest() for path in files)
+    digest.update(" ".join(contents).encode())
+    return digest.hexdigest()
+
+
+def _plain(value: Any) -> str:
+    """A value as text without an address in memory, which would differ every time."""
+    if isinstance(value, torch.Tensor):
+        values = value.detach().cpu().contiguous().reshape(-1)
+        return hashlib.sha256(values.view(torch.uint8).numpy().tobytes()).hexdigest()
+    if isinstance(value, np.ndarray):
+        return hashlib.sha256(value.tobytes()).hexdigest()
+    if isinstance(value, list | tuple | set | frozenset):
+        parts = [_plain(v) for v in value]
+        return str(parts if isinstance(value, list | tuple) else sorted(parts))
+    if isinstance(value, dict):
+        return str([(str(k), _plain(v)) for k, v in value.items()])
+    if value is None or isinstance(value, bool | int | float | complex | str | bytes):
+        return repr(value)
+    return getattr(value, "__qualname__", type(value).__qualname__)
+
+
+def _file(kind: Any) -> Path | None:
+    """Where a class or module is written; torch's own are known by what they print."""
+    if getattr(kind, "__module__", "").partition(".")[0] == "torch":
+        return None
     try:
-        text = inspect.getsource(type(module))
+        path = inspect.getsourcefile(kind)
     except (OSError, TypeError):
-        text = repr(module)
-    return hashlib.sha256(text.encode()).hexdigest()
+        return None
+    return Path(path) if path and Path(path).is_file() else None

@@ -39,6 +39,7 @@ def save_encoder(
             continue
         wide = tensor.detach().cpu().contiguous()
         tensors[name] = wide.half() if half and wide.is_floating_point() else wide.clone()
+    _check_finite(path, tensors)
     meta = {
         "format": FORMAT,
         "architecture": architecture,
@@ -56,8 +57,18 @@ def halve_encoder(source: Path, target: Path) -> None:
     """The same encoder with weights in half precision, in another file."""
     meta, tensors = _read(source)
     halves = {n: t.half() if t.is_floating_point() else t for n, t in tensors.items()}
+    _check_finite(target, halves)
     with atomic(target) as temporary:
         save_file(halves, temporary, metadata={"cala": json.dumps(meta)})
+
+
+def _check_finite(path: Path, tensors: dict[str, Tensor]) -> None:
+    bad = [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
+    if bad:
+        raise InputError(
+            f"{shown(path)} is not written: {bad[0]} holds NaN or infinity, so the encoder is "
+            "broken. Train again with a lower --lr"
+        )
 
 
 def load_encoder_file(
@@ -109,6 +120,19 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return meta, tensors
 
 
+def stated_training(path: Path) -> tuple[dict[str, Any], frozenset[str]]:
+    """`about` and `trained` of an encoder of `cala train`; empty for other weight files."""
+    try:
+        meta, _ = _read(path)
+    except InputError:
+        return {}, frozenset()
+    about, trained = meta.get("about"), meta.get("trained")
+    return (
+        about if isinstance(about, dict) else {},
+        frozenset(map(str, trained if isinstance(trained, list) else ())),
+    )
+
+
 def load_weights(
     module: nn.Module, tensors: dict[str, Tensor], source: str, architecture: str
 ) -> None:
@@ -134,8 +158,12 @@ def read_weights(path: Path) -> dict[str, Tensor]:
                 return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises many kinds on damaged files
+        why = reason(error)[:200]
+        if not isinstance(error, OSError):
+            why = f"{type(error).__name__}: {why}"
         raise InputError(
-            f"{shown(path)} cannot be read as weights ({reason(error)[:200]})"
+            f"{shown(path)} cannot be read as weights ({why}): give a .safetensors file, or a .pth "
+            "file that holds a dictionary of tensors"
         ) from error
     if isinstance(found, dict) and isinstance(found.get("state_dict"), dict):
         found = found["state_dict"]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -14,7 +16,7 @@ from torch import Tensor
 from cala.errors import InputError
 from cala.files import atomic, reason, shown
 
-VERSION = 1
+VERSION = 2
 
 
 @dataclass
@@ -41,15 +43,18 @@ def save_checkpoint(
     path: Path, tensors: dict[str, Tensor], config: dict[str, Any], progress: Progress
 ) -> None:
     """Write a checkpoint; if that fails, the one before stays."""
+    content = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
     meta = {"version": VERSION, "config": config, "progress": asdict(progress)}
+    text = json.dumps(meta, allow_nan=False)
+    header = {"cala": text, "sha256": checksum(content, text)}
     try:
         with atomic(path) as temporary:
-            content = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
-            save_file(content, temporary, metadata={"cala": json.dumps(meta)})
+            save_file(content, temporary, metadata=header)
     except (OSError, SafetensorError) as error:
+        before = "; the checkpoint before it is still there" if path.exists() else ""
         raise InputError(
-            f"the checkpoint {shown(path)} cannot be written ({reason(error)}): free some space; "
-            "the checkpoint before it is still there"
+            f"the checkpoint {shown(path)} cannot be written ({reason(error)}): free some "
+            f"space{before}"
         ) from error
 
 
@@ -57,10 +62,16 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any], Prog
     """Tensors, configuration and progress of a checkpoint."""
     try:
         with safe_open(path, framework="pt") as file:
-            meta = json.loads((file.metadata() or {})["cala"])
+            header = file.metadata() or {}
+            meta = json.loads(header["cala"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         if meta["version"] != VERSION:
-            raise InputError(f"{shown(path)} has version {meta['version']}, this is {VERSION}")
+            raise InputError(
+                f"{shown(path)} has version {meta['version']}, this is {VERSION}: finish it with "
+                "the cala that began it, or start again in another folder"
+            )
+        if header["sha256"] != checksum(tensors, header["cala"]):
+            raise ValueError("its checksum is another")
         return tensors, meta["config"], Progress(**meta["progress"])
     except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
         if isinstance(error, InputError):
@@ -69,3 +80,12 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any], Prog
             f"{shown(path)} is not a whole checkpoint of cala train ({reason(error)}): delete it "
             "and start again"
         ) from error
+
+
+def checksum(tensors: dict[str, Tensor], text: str) -> str:
+    """SHA-256 of all that a checkpoint holds: safetensors itself notices only a wrong length."""
+    digest = hashlib.sha256(text.encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

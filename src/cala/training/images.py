@@ -43,16 +43,33 @@ def base_rows(images: ImageSet, n_base: int, holdout: int, seed: int) -> BaseRow
     draw = np.random.default_rng([seed, 25])
     train, held = [], []
     for label in range(n_base):
-        rows = np.flatnonzero(labels == label)
-        if len(rows) <= holdout:
+        own = np.flatnonzero(labels == label)
+        if len(own) <= holdout:
             raise InputError(
-                f"class {shown(images.classes[label])} has {len(rows)} training images, of which "
+                f"class {shown(images.classes[label])} has {len(own)} training images, of which "
                 f"{holdout} are to be held out: lower --holdout or add images"
             )
-        mixed = draw.permutation(rows)
+        mixed = draw.permutation(own)
         held.append(np.sort(mixed[:holdout]))
         train.append(np.sort(mixed[holdout:]))
-    return BaseRows(np.concatenate(train), np.concatenate(held), labels, n_base)
+    rows = BaseRows(np.concatenate(train), np.concatenate(held), labels, n_base)
+    return _without_copies(images, rows)
+
+
+def _without_copies(images: ImageSet, rows: BaseRows) -> BaseRows:
+    """A copy of a held-out image, under whatever name and class, does not train either."""
+    if not len(rows.holdout):
+        return rows
+    held = set(images.train.digests(rows.holdout))
+    free = np.array([digest not in held for digest in images.train.digests(rows.train)])
+    train = rows.train[free]
+    left = np.bincount(rows.labels[train], minlength=rows.n_base)
+    if not left.all():
+        raise InputError(
+            f"class {shown(images.classes[int(left.argmin())])} has no training image that is not "
+            "a copy of a held-out one: lower --holdout or add images"
+        )
+    return replace(rows, train=train)
 
 
 def load_base(

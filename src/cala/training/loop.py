@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cala.encoders.transform import Transform
+from cala.errors import InputError
 from cala.training.augment import Augmentation
 from cala.training.checkpoint import Progress
 from cala.training.devices import Ranks, Single
@@ -36,6 +37,10 @@ class BaseImages:
     train_labels: Tensor
     holdout: Tensor
     holdout_labels: Tensor
+
+
+class Diverged(InputError):
+    """Loss or weights are no numbers any more."""
 
 
 class Trainer:
@@ -141,6 +146,8 @@ class Trainer:
         self.scaler.update()
         correct = (logits.argmax(1) == labels).sum()
         sums = self.ranks.total(torch.stack([loss.detach() * len(labels), correct]).double())
+        if not sums[0].isfinite():  # the sum, so that all processes stop here
+            raise Diverged(self._diverged(step, f"the loss is {float(sums[0])}"))
         self.progress.epoch_loss += float(sums[0])
         self.progress.epoch_correct += int(sums[1])
         self.progress.epoch_images += len(labels) * self.ranks.world
@@ -185,6 +192,18 @@ class Trainer:
             correct += int((self.model(inputs).argmax(1) == labels).sum())
         return correct / len(self.data.holdout)
 
+    def check_finite(self) -> None:
+        """Raise if a weight is no number any more, as after one step that was far too long."""
+        for name, tensor in self.model.state_dict().items():
+            if not tensor.isfinite().all():
+                raise Diverged(self._diverged(self.progress.step - 1, f"{name} is not finite"))
+
+    def _diverged(self, step: int, what: str) -> str:
+        return (
+            f"training diverged at step {step + 1} of {self.total_steps}: {what}. Start again in "
+            f"another folder with a lower --lr (it is {self.recipe.lr:g})"
+        )
+
     def tensors(self) -> dict[str, Tensor]:
         """Everything a checkpoint needs."""
         found = {f"model.{k}": v for k, v in self.model.state_dict().items()}
@@ -193,6 +212,8 @@ class Trainer:
             if buffer is not None:
                 found[f"momentum.{name}"] = buffer
         found.update({f"best.{k}": v for k, v in self.best.items()})
+        state = self.scaler.state_dict()  # empty without half precision
+        found.update({f"scaler.{k}": torch.tensor(float(v)) for k, v in state.items()})
         return found
 
     def restore(self, tensors: dict[str, Tensor], progress: Progress) -> None:
@@ -208,6 +229,10 @@ class Trainer:
             if name in momentum:
                 buffer = torch.empty_like(parameter).copy_(momentum[name])
                 self.optimiser.state[parameter]["momentum_buffer"] = buffer
+        scaler = {k: float(v) for k, v in part("scaler.").items()}
+        if scaler:
+            counts = ("growth_interval", "_growth_tracker")
+            self.scaler.load_state_dict({**scaler, **{k: int(scaler[k]) for k in counts}})
         self.progress = progress
 
 

@@ -13,6 +13,8 @@ from cala.registry import Registry, check_choice
 
 SCHEDULES = ("milestones", "one-cycle", "cosine")
 AUGMENTATIONS = ("none", "crop", "resized-crop")
+MOST_CHANGES = 20  # operations of the policy per image
+MOST_STORED = 8  # times the side that the encoder sees
 SETTINGS = (
     "augment", "pad", "jitter", "cutout", "policy", "smoothing", "weight_decay", "momentum",
     "schedule", "warmup", "factor", "scale", "store",
@@ -67,9 +69,23 @@ class Recipe:
         for name in ("epochs", "batch"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}: use 1 or more")
-        for name in ("lr", "scale"):
+        for name in ("lr", "scale", "factor"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise InputError(f"{name} is {getattr(self, name)}: use a number above 0")
+        for name in ("momentum", "smoothing"):
+            if not 0 <= getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}: use 0 or more, below 1")
+        side = self.transform.size
+        most = {
+            "weight_decay": 1, "warmup": 1, "jitter": 1, "policy": MOST_CHANGES,
+            "pad": side, "cutout": side, "store": MOST_STORED * side,
+        }  # fmt: skip
+        for name, high in most.items():
+            if not 0 <= getattr(self, name) <= high:
+                raise InputError(
+                    f"{name} is {getattr(self, name)}: use a number from 0 to {high} for images of "
+                    f"{side} pixels"
+                )
 
     def changed(self, **changes: Any) -> Recipe:
         """A copy with other values; None leaves a value as it is."""

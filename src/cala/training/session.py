@@ -5,37 +5,33 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import BaseFileLock, FileLock, Timeout
-from torch import nn
+from torch import Tensor, nn
 
 from cala.data.images import ImageSet
 from cala.encoders.architectures import ARCHITECTURES
-from cala.encoders.weights import load_weights, read_weights, save_encoder
+from cala.encoders.weights import load_weights, read_weights, save_encoder, stated_training
 from cala.errors import InputError
-from cala.files import shown, write_text
+from cala.files import reason, sha256, shown, write_text
 from cala.registry import check_choice
 from cala.training.augment import Augmentation, ColourJitter, Cutout, Flip, PadCrop, ResizedCrop
-from cala.training.checkpoint import load_checkpoint, save_checkpoint
+from cala.training.checkpoint import Progress, load_checkpoint, save_checkpoint
 from cala.training.devices import Ranks, Single
 from cala.training.images import Advance, BaseRows, base_rows, load_base
-from cala.training.loop import Trainer, seeded
+from cala.training.loop import Diverged, Trainer, seeded
 from cala.training.objective import BaseModel, CosineClassifier
+from cala.training.place import CHECKPOINT, CONFIG, ENCODER, LOG, check_same, held
 from cala.training.policy import Policy
 from cala.training.recipes import Recipe
 
 SELECTIONS = ("last", "validation")
 TRAINED = 512  # training images that an encoder remembers
-CHECKPOINT, ENCODER, LOG, CONFIG = (
-    "checkpoint.safetensors",
-    "encoder.safetensors",
-    "log.jsonl",
-    "config.json",
-)
 
 
 @dataclass(frozen=True)
@@ -81,7 +77,7 @@ class BaseSession:
                 "as torchvision's resnet18 weights"
             )
 
-    @property
+    @cached_property
     def config(self) -> dict[str, Any]:
         """What must be equal for a run to be continued."""
         return {
@@ -91,7 +87,10 @@ class BaseSession:
             "base": self.n_base,
             "holdout": self.holdout,
             "seed": self.seed,
-            "init": None if self.init is None else self.init.name,
+            "init": None if self.init is None else _named(self.init),
+            "precision": str(self.autocast or torch.float32).removeprefix("torch."),
+            "devices": self.ranks.world,
+            "compiled": self.compiled,
         }
 
 
@@ -108,73 +107,100 @@ def train_base(
 
     The checkpoint is written every few minutes, at the end, and when `stop` says so.
     """
-    out = session.out
-    checkpoint = out / CHECKPOINT
-    if checkpoint.exists() and not resume:
-        raise InputError(
-            f"{shown(out)} holds a training run already: add --resume to continue it, or choose "
-            "another folder"
-        )
-    recipe = session.recipe
     rows = base_rows(session.images, session.n_base, session.holdout, session.seed)
-    if recipe.batch > len(rows.train):
+    if session.recipe.batch > len(rows.train):
         raise InputError(
-            f"a batch of {recipe.batch} is larger than the {len(rows.train)} training images: "
-            f"use --batch {min(32, len(rows.train))}"
+            f"a batch of {session.recipe.batch} is larger than the {len(rows.train)} training "
+            f"images: use --batch {min(32, len(rows.train))}"
         )
-    found = None
-    if checkpoint.exists():
-        found = load_checkpoint(checkpoint)
-        _same(found[1], session.config, checkpoint)
-    trainer = Trainer(
-        make_model(session),
-        load_base(session.images, rows, recipe, loading),
-        recipe,
-        augmentation(recipe),
-        seed=session.seed,
-        device=session.device,
-        autocast=session.autocast,
-        compiled=session.compiled,
-        ranks=session.ranks,
-    )
-    if found is not None:
-        trainer.restore(found[0], found[2])
-    first = session.ranks.rank == 0
-    lock = FileLock(out / "lock", timeout=0)
-    if first:
-        _make_folder(out)
-        _hold(lock, out)
-        write_text(out / CONFIG, json.dumps(session.config, indent=1) + "\n")
-    written = time.monotonic()
+    model = make_model(session)
+    with held(session.out) if session.ranks.rank == 0 else nullcontext():
+        found = _begun(session, resume)
+        trainer = Trainer(
+            model,
+            load_base(session.images, rows, session.recipe, loading),
+            session.recipe,
+            augmentation(session.recipe),
+            seed=session.seed,
+            device=session.device,
+            autocast=session.autocast,
+            compiled=session.compiled,
+            ranks=session.ranks,
+        )
+        if found is not None:
+            trainer.restore(*found)
+        writer = _Writer(session, trainer)
 
-    def save() -> None:
-        nonlocal written
-        written = time.monotonic()
-        if not first:
+        def each_step(trainer: Trainer) -> bool:
+            after_step(trainer)
+            stopping = bool(session.ranks.total(torch.tensor(float(stop()))) > 0)
+            if stopping or writer.due():
+                writer.save()
+            return stopping
+
+        try:
+            if not trainer.run(
+                after_step=each_step, after_epoch=lambda t: after_epoch(t.progress.log[-1])
+            ):
+                return None
+            writer.save()
+        except Diverged as error:
+            raise InputError(f"{error}; {writer.kept()}") from None
+        writer.encoder(rows)
+    session.ranks.wait()
+    return session.out / ENCODER
+
+
+def _begun(session: BaseSession, resume: bool) -> tuple[dict[str, Tensor], Progress] | None:
+    """Tensors and progress of the run in the folder, None where there is none."""
+    checkpoint = session.out / CHECKPOINT
+    if not checkpoint.exists():
+        return None
+    if not resume:
+        raise InputError(
+            f"{shown(session.out)} holds a training run already: add --resume to continue it, or "
+            "choose another folder"
+        )
+    tensors, config, progress = load_checkpoint(checkpoint)
+    check_same(config, session.config, checkpoint)
+    return tensors, progress
+
+
+class _Writer:
+    """Writes what a run leaves in its folder; of several processes, the first one does."""
+
+    def __init__(self, session: BaseSession, trainer: Trainer) -> None:
+        self.session, self.trainer = session, trainer
+        self.first = session.ranks.rank == 0
+        self.written = time.monotonic()
+        self.inherited = _inherited(session)  # now: the file may be gone at the end
+        self.step = trainer.progress.step  # of the checkpoint in the folder, 0 for none
+        if self.first:
+            write_text(session.out / CONFIG, json.dumps(session.config, indent=1) + "\n")
+
+    def due(self) -> bool:
+        return time.monotonic() - self.written > 60 * self.session.minutes
+
+    def save(self) -> None:
+        """Checkpoint and log; weights that are no numbers never replace good ones."""
+        self.trainer.check_finite()
+        self.written = time.monotonic()
+        if not self.first:
             return
-        save_checkpoint(checkpoint, trainer.tensors(), session.config, trainer.progress)
-        lines = [json.dumps(line) + "\n" for line in trainer.progress.log]
+        out, progress = self.session.out, self.trainer.progress
+        save_checkpoint(out / CHECKPOINT, self.trainer.tensors(), self.session.config, progress)
+        self.step = progress.step
+        lines = [json.dumps(line, allow_nan=False) + "\n" for line in progress.log]
         write_text(out / LOG, "".join(lines))
 
-    def each_step(trainer: Trainer) -> bool:
-        after_step(trainer)
-        stopping = bool(session.ranks.total(torch.tensor(float(stop()))) > 0)
-        if stopping or time.monotonic() - written > 60 * session.minutes:
-            save()
-        return stopping
+    def kept(self) -> str:
+        if not self.step:
+            return "no checkpoint was written"
+        return f"the checkpoint of step {self.step} is still there"
 
-    try:
-        if not trainer.run(
-            after_step=each_step, after_epoch=lambda t: after_epoch(t.progress.log[-1])
-        ):
-            return None
-        save()
-        if first:
-            _write_encoder(session, trainer, rows)
-    finally:
-        lock.release()
-    session.ranks.wait()
-    return out / ENCODER
+    def encoder(self, rows: BaseRows) -> None:
+        if self.first:
+            _write_encoder(self.session, self.trainer, rows, *self.inherited)
 
 
 def make_model(session: BaseSession) -> BaseModel:
@@ -206,7 +232,14 @@ def augmentation(recipe: Recipe) -> Augmentation:
     return Augmentation(tuple(operations))
 
 
-def _write_encoder(session: BaseSession, trainer: Trainer, rows: BaseRows) -> None:
+def _write_encoder(
+    session: BaseSession,
+    trainer: Trainer,
+    rows: BaseRows,
+    classes: list[str],
+    trained: frozenset[str],
+) -> None:
+    """classes, trained : what already trained the weights that the run started from"""
     model = trainer.model
     if session.selection == "validation":
         model.load_state_dict(trainer.best)
@@ -220,10 +253,10 @@ def _write_encoder(session: BaseSession, trainer: Trainer, rows: BaseRows) -> No
         transform=session.recipe.transform,
         scale=float(model.classifier.scale.detach()),
         holdout=frozenset(train.digests(rows.holdout)),
-        trained=frozenset(digest[:32] for digest in some),
+        trained=trained | {digest[:32] for digest in some},
         about={
             **session.config,
-            "classes": list(session.images.classes[: session.n_base]),
+            "classes": list(dict.fromkeys([*session.images.classes[: session.n_base], *classes])),
             "selection": session.selection,
             "epochs": trainer.recipe.epochs,
             "validation": (trainer.progress.log[-1] if trainer.progress.log else {}).get(
@@ -234,31 +267,17 @@ def _write_encoder(session: BaseSession, trainer: Trainer, rows: BaseRows) -> No
     )
 
 
-def _same(found: dict[str, Any], wanted: dict[str, Any], path: Path) -> None:
-    for key, value in wanted.items():
-        if found.get(key) != value:
-            raise InputError(
-                f"{shown(path)} is of another run: its {key} is {_short(found.get(key))}, not "
-                f"{_short(value)}. Use the same options, or another folder"
-            )
+def _inherited(session: BaseSession) -> tuple[list[str], frozenset[str]]:
+    """Classes of this kind of set, and some images, that trained the weights it started from."""
+    if session.init is None:
+        return [], frozenset()
+    about, trained = stated_training(session.init)
+    same = about.get("dataset") == session.images.name
+    return list(about.get("classes", ())) if same else [], trained
 
 
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) < 100 else f"{text[:97]}…"
-
-
-def _hold(lock: BaseFileLock, out: Path) -> None:
+def _named(init: Path) -> dict[str, str]:
     try:
-        lock.acquire()
-    except Timeout:
-        raise InputError(
-            f"another process is training in {shown(out)}: wait for it, or choose another folder"
-        ) from None
-
-
-def _make_folder(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
+        return {"file": init.name, "sha256": sha256(init)}
     except OSError as error:
-        raise InputError(f"the folder {shown(out)} cannot be made ({error.strerror})") from error
+        raise InputError(f"{shown(init)} cannot be read as weights ({reason(error)})") from error
