@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cala.core.adapters import ScalarAdapter
+from cala.core.mixing import FakePool, draw_pairs
 from cala.errors import FallbackWarning, InputError
 from cala.heads import make_head, restore_head
 from cala.heads.recipe import CALA, CALA_PLUS
@@ -175,6 +176,17 @@ def test_a_fallback_is_the_same_computation_as_la(method, la):
     assert fallen.gamma == plain.gamma
     restored = restore_head(fallen.state())
     assert torch.equal(restored.logits(x), plain.logits(x))
+
+
+def test_mixed_rows_that_the_metric_knows_by_heart_teach_one_shift_only():
+    x, y = blobs(8, 5, 40)
+    with pytest.warns(FallbackWarning, match="fewer base rows than dimensions"):
+        head = make_head("cala-plus", adapter=QUICK).fit_base(x, y)
+    assert head.trained_as.adapter == "scalar"
+    pool = FakePool(torch.randn(28, 25, 40, dtype=x.dtype), draw_pairs(8, 28, torch.Generator()))
+    for name, metric, fakes in (("cala-plus", "whitened", pool), ("cala-plus", "cosine", None)):
+        head = make_head(name, metric=metric, adapter=QUICK).fit_base(x, y, fakes=fakes)
+        assert head.trained_as.adapter == "summary"
 
 
 def test_single_base_images_switch_the_adapter_off_and_say_so():

@@ -55,7 +55,7 @@ class Scores:
             base_lse=powers(base, base_max).sum(1).log() + base_max,
             base_max=base_max,
             base_right=winner == columns,
-            novel=novel_columns(logits[:, n_base:]),
+            novel=novel_columns(logits[:, n_base:].clone()),  # a view would keep all columns
             own=torch.where(columns >= n_base, columns - n_base, -1),
             true=logits.gather(1, columns[:, None])[:, 0],
             weight=1 / (counts[columns].to(logits.dtype) * present),

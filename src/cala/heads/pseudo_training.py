@@ -107,6 +107,9 @@ def train_adapter(
     """Algorithm 1 on a host fitted to base features (n, d) with columns (n,)."""
     generator = torch.Generator().manual_seed(seed)
     usable = fair_rows(host, columns, holdout)
+    judges = host.judges(features, columns, generator)
+    # A metric of fewer rows than dimensions knows every one of them, and what is mixed from them.
+    blind = len(judges) > 1 and host.dim > len(columns) - host.n_base and fakes is None
     if fakes is None:
         pairs = draw_pairs(host.n_base, recipe.fake_pairs, generator)
         fakes = mix_features(
@@ -117,11 +120,11 @@ def train_adapter(
             generator=generator,
             keep_spread=recipe.keep_spread,
         )
-    recipe = _fallback(recipe, fakes, queries=int(usable.sum()))
+    recipe = _fallback(recipe, fakes, queries=int(usable.sum()), blind=blind)
     learn, held = fakes.split(HELDOUT_SHARE, generator) if len(fakes) > 1 else (fakes, fakes)
     stages = [
         _stage(judge, usable, features, columns, learn, held, generator)
-        for judge in host.judges(features, columns, generator)
+        for judge in judges
     ]
     stages = [stage for stage in stages if len(stage.columns)] or stages[:1]
     plan = recipe.plan(host.n_base)
@@ -184,8 +187,13 @@ def _stage(
     )
 
 
-def _fallback(recipe: AdapterRecipe, fakes: FakePool, queries: int) -> AdapterRecipe:
-    """The largest adapter that the data can train; a fallback is LA in every number."""
+def _fallback(
+    recipe: AdapterRecipe, fakes: FakePool, *, queries: int, blind: bool
+) -> AdapterRecipe:
+    """The largest adapter that the data can train; a fallback is LA in every number.
+
+    blind : the fake classes were mixed from rows that the metric knows by heart
+    """
     if queries == 0:
         warnings.warn(
             "no base class has a second image to serve as a query: the adapter is off (β = 0); "
@@ -199,6 +207,15 @@ def _fallback(recipe: AdapterRecipe, fakes: FakePool, queries: int) -> AdapterRe
             f"{len(fakes)} fake classes are too few to learn a class-aware adapter (needs "
             f"{MIN_PAIRS}, from at least 5 base classes): one shift for all novel classes (LA) "
             "was learned instead",
+            FallbackWarning,
+            stacklevel=2,
+        )
+        recipe = as_la(recipe)
+    elif blind and recipe.adapter != "scalar":
+        warnings.warn(
+            "fewer base rows than dimensions: fake classes mixed from embeddings look closer than "
+            "they are in a whitened metric, so one shift for all novel classes (LA) was learned "
+            "instead of a class-aware adapter; mix images (`fake`, or `cala fit --fakes image`), or give more rows",
             FallbackWarning,
             stacklevel=2,
         )
