@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from cala.core.adapters import MLPAdapter, ScalarAdapter, SummaryAdapter
 from cala.core.fitting import Objective, fit_by_steps, fit_convex, mean_loss
 from cala.core.losses import Scores
-from cala.core.mixing import FakePool, draw_pairs, draw_parents, mix_features, mix_images
+from cala.core.mixing import (
+    FakePool,
+    draw_pairs,
+    draw_parents,
+    mix_features,
+    mix_images,
+    pool_shape,
+)
 from cala.core.operating_point import choose_delta, pseudo_trade_off, thinned
 from cala.core.prototypes import normalise
 from cala.core.pseudo import (
@@ -360,3 +367,26 @@ def test_a_thinned_curve_keeps_its_ends_and_nearly_its_area():
     assert thin.base[0] == curve.base[0]
     assert thin.novel[-1] == curve.novel[-1]
     assert thin.area == pytest.approx(curve.area, abs=2e-3)
+
+
+@given(st.lists(st.integers(1, 9), min_size=2, max_size=6), st.integers(1, 12), st.integers(0, 99))
+def test_no_row_is_mixed_twice_into_a_fake_class_that_has_enough(sizes, images, seed):
+    columns = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+    pairs = draw_pairs(len(sizes), 20, seeded(seed))
+    left, right, _ = draw_parents(columns, pairs, images, seeded(seed))
+    for side, rows in enumerate((left, right)):
+        assert torch.equal(columns[rows], pairs[:, side : side + 1].expand(-1, images))
+        for parent, used in zip(pairs[:, side].tolist(), rows, strict=True):
+            assert len(used.unique()) == min(images, sizes[parent])
+
+
+@given(
+    st.lists(st.integers(1, 40), min_size=2, max_size=30), st.integers(1, 99), st.integers(1, 30)
+)
+def test_the_shape_of_a_pool_fits_the_rows(sizes, pairs, images):
+    columns = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+    found, each = pool_shape(columns, pairs, images)
+    assert found * each <= pairs * images
+    assert found <= len(sizes) * (len(sizes) - 1) // 2
+    assert each <= images
+    assert each <= 2 or 2 * sum(size >= each for size in sizes) >= len(sizes)

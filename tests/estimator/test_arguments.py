@@ -198,14 +198,14 @@ def test_a_hold_out_of_few_classes_says_how_many_and_is_completed():
 
 
 def test_more_shots_than_images_are_said():
-    with pytest.warns(FallbackWarning, match="have 25 images.* have 24 shots instead of 1000"):
+    with pytest.warns(FallbackWarning, match="have 12 images.* have 11 shots instead of 1000"):
         model = fit(shots=1000)
-    assert model._head.trained_as.shots == (24,)
-    with pytest.warns(FallbackWarning, match="have 1, 5 shots instead of 1, 5, 30"):
+    assert model._head.trained_as.shots == (11,)
+    with pytest.warns(FallbackWarning, match="have 1, 5, 11 shots instead of 1, 5, 30"):
         fit(shots=(1, 5, 30))
     with warnings.catch_warnings():
         warnings.simplefilter("error", FallbackWarning)
-        fit(shots=(1, 5, 24))
+        fit(shots=(1, 5, 11))
 
 
 def test_the_seed_reaches_every_adapter():

@@ -258,7 +258,7 @@ def test_fakes_are_bounded_and_cached(photos, tmp_path, monkeypatch):
             advance=lambda done, total, seen=seen: seen.append((done, total)),
         )
         counts.append(seen[-1])
-    assert counts == [(96 + 100, 96 + 100)] * 2 + [(96, 96)]
+    assert counts == [(96 + 96, 96 + 96)] * 2 + [(96, 96)]
 
 
 @pytest.mark.parametrize("fakes", ["pictures", 0, -5, "0"])

@@ -78,17 +78,41 @@ def draw_parents(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Which rows to mix, and how: row indices (P, M) of both parents and λ (P, M).
 
+    Within a fake class no row is mixed twice as long as its parents have M rows: some of its
+    images will be shots and others queries, and queries made of the shots' own rows are too easy.
+
     columns : (n,) base class of each row
     """
-    order = columns.argsort(stable=True)
-    counts = torch.bincount(columns)
+    order = columns.argsort(stable=True).cpu()
+    counts = torch.bincount(columns).cpu()
     starts = counts.cumsum(0) - counts
-    uniform = torch.rand(len(pairs), images, 2, generator=generator, dtype=torch.float64)
-    offsets = (uniform * counts.cpu()[pairs][:, None, :]).long()
-    rows = order.cpu()[starts.cpu()[pairs][:, None, :] + offsets]
+    wanted = torch.arange(images)
+
+    def some(parent: int) -> Tensor:
+        count = int(counts[parent])
+        return starts[parent] + torch.randperm(count, generator=generator)[wanted % count]
+
+    places = [some(parent) for pair in pairs.tolist() for parent in pair]
+    rows = order[torch.stack(places)] if places else order.new_empty(0, images)
     low, high = LAMBDA_RANGE
     lam = low + (high - low) * torch.rand(len(pairs), images, generator=generator)
-    return rows[..., 0], rows[..., 1], lam
+    return rows[::2], rows[1::2], lam
+
+
+def pool_shape(columns: Tensor, pairs: int, images: int) -> tuple[int, int]:
+    """Fake classes and images of each that rows (n,) can make, within pairs × images in all.
+
+    A fake class has no more images than half of the base classes have rows; more fake classes
+    make up for it.
+
+    >>> pool_shape(torch.arange(30).repeat(5), 80, 25)
+    (400, 5)
+    """
+    counts = torch.bincount(columns)
+    n_base = len(counts)
+    usual = int(counts.sort().values[(n_base - 1) // 2])
+    each = max(1, min(images, max(usual, 2)))
+    return min(pairs * images // each, n_base * (n_base - 1) // 2), each
 
 
 def mix_images(

@@ -36,8 +36,17 @@ class EpisodePlan:
 
 
 def servable_shots(shots: tuple[int, ...], images: int) -> tuple[int, ...]:
-    """Those numbers of shots that leave one of a fake class's images as a query; one at least."""
-    return tuple(k for k in shots if k < images) or (max(1, images - 1),)
+    """Those numbers of shots that leave one of a fake class's images as a query.
+
+    Where they are few for the images that there are, the largest that is possible joins them.
+
+    >>> servable_shots((1, 2, 5, 10), 12), servable_shots((1, 2, 5, 10), 5)
+    ((1, 2, 5, 10), (1, 2, 4))
+    """
+    kept = tuple(k for k in shots if k < images)
+    most = max(1, images - 1)
+    lost = len(kept) < len(shots) and max(kept, default=0) < images / 2
+    return (*kept, most) if lost and most not in kept else kept
 
 
 @dataclass(frozen=True)

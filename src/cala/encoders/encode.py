@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cala.core.mixing import FakePool
+from cala.core.mixing import FakePool, pool_shape
 from cala.data.embeddings import Embeddings
 from cala.data.images import ImageSet, ImageSplit
 from cala.encoders.base import Encoder
@@ -36,7 +36,8 @@ def encode_set(
 ) -> Embeddings:
     """Embeddings of both parts of a set, and fake classes mixed from its base classes.
 
-    base : labels of the base classes; pairs : fake classes, 0 for none
+    base : labels of the base classes; pairs : fake classes, 0 for none; where half of the base
+        classes have fewer than `fake_images` images, more fake classes with fewer images each
     novel : labels of classes that are to be new, refused if they trained the encoder; all but the
         base classes by default, and with () nothing is refused
     advance : called with the number of finished images and of all images, mixed ones included
@@ -49,8 +50,11 @@ def encode_set(
     if novel is None:
         novel = sorted(set(range(len(images.classes))) - set(base))
     check_novel([images.classes[label] for label in novel], seen)
-    possible = len(base) * (len(base) - 1) // 2
-    pairs = min(pairs, possible)
+    holdout = held_out(images.train, base, encoder)
+    columns = _columns(images.train.labels, base)
+    parents = np.flatnonzero((columns >= 0) & ~_kept_out(holdout, encoder, len(columns)))
+    if pairs and len(parents):
+        pairs, fake_images = pool_shape(torch.from_numpy(columns[parents]), pairs, fake_images)
     total = len(images.train) + len(images.test) + pairs * fake_images
     done = 0
 
@@ -66,15 +70,11 @@ def encode_set(
         if len(images.test)
         else np.zeros((0, encoder.dim), dtype=np.float32)
     )
-    holdout = held_out(images.train, base, encoder)
     fakes = None
     if pairs:
-        columns = _columns(images.train.labels, base)
-        rows = np.flatnonzero((columns >= 0) & ~_kept_out(holdout, encoder, len(columns)))
-        labelled = replace(images.train, labels=columns)
         pool = fake_pool(
-            labelled,
-            rows,
+            replace(images.train, labels=columns),
+            parents,
             encoder,
             pairs=pairs,
             images=fake_images,

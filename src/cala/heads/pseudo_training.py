@@ -11,7 +11,7 @@ from torch import Tensor
 from cala.core.adapters import Adapter, MLPAdapter, ScalarAdapter, SummaryAdapter
 from cala.core.fitting import Objective, fit_by_steps, fit_convex
 from cala.core.losses import Scores
-from cala.core.mixing import FakePool, draw_pairs, mix_features
+from cala.core.mixing import FakePool, draw_pairs, mix_features, pool_shape
 from cala.core.operating_point import pseudo_trade_off
 from cala.core.pseudo import (
     Episode,
@@ -24,7 +24,7 @@ from cala.core.similarity import ClassContext
 from cala.errors import FallbackWarning
 from cala.heads.base import Head, Judge
 from cala.heads.fairness import fair_rows
-from cala.heads.recipe import MAX_QUERIES, AdapterRecipe, as_la
+from cala.heads.recipe import MANY_SHOTS, MAX_QUERIES, AdapterRecipe, as_la
 from cala.metrics import TradeOff
 
 MIN_PAIRS = 10
@@ -111,21 +111,18 @@ def train_adapter(
     # A metric of fewer rows than dimensions knows every one of them, and what is mixed from them.
     blind = len(judges) > 1 and host.dim > len(columns) - host.n_base and fakes is None
     if fakes is None:
-        pairs = draw_pairs(host.n_base, recipe.fake_pairs, generator)
+        wanted, images = pool_shape(columns, recipe.fake_pairs, recipe.fake_images)
         fakes = mix_features(
             features,
             columns,
-            pairs,
-            count=recipe.fake_images,
+            draw_pairs(host.n_base, wanted, generator),
+            count=images,
             generator=generator,
             keep_spread=recipe.keep_spread,
         )
     recipe = _fallback(recipe, fakes, queries=int(usable.sum()), blind=blind)
     learn, held = fakes.split(HELDOUT_SHARE, generator) if len(fakes) > 1 else (fakes, fakes)
-    stages = [
-        _stage(judge, usable, features, columns, learn, held, generator)
-        for judge in judges
-    ]
+    stages = [_stage(judge, usable, features, columns, learn, held, generator) for judge in judges]
     stages = [stage for stage in stages if len(stage.columns)] or stages[:1]
     plan = recipe.plan(host.n_base)
     episodes, heldout = (
@@ -215,19 +212,21 @@ def _fallback(
         warnings.warn(
             "fewer base rows than dimensions: fake classes mixed from embeddings look closer than "
             "they are in a whitened metric, so one shift for all novel classes (LA) was learned "
-            "instead of a class-aware adapter; mix images (`fake`, or `cala fit --fakes image`), or give more rows",
+            "instead of a class-aware adapter; mix images (`fake`, or `cala fit --fakes image`), "
+            "or give more rows",
             FallbackWarning,
             stacklevel=2,
         )
         recipe = as_la(recipe)
     if max(recipe.shots) >= fakes.images:
         kept = servable_shots(recipe.shots, fakes.images)
-        warnings.warn(
-            f"fake classes have {fakes.images} images each, one of them at least a query: pseudo "
-            f"sessions have {_listed(kept)} shots instead of {_listed(recipe.shots)}",
-            FallbackWarning,
-            stacklevel=2,
-        )
+        if recipe.shots != MANY_SHOTS:  # which are as many as can be had
+            warnings.warn(
+                f"fake classes have {fakes.images} images each, one of them at least a query: "
+                f"pseudo sessions have {_listed(kept)} shots instead of {_listed(recipe.shots)}",
+                FallbackWarning,
+                stacklevel=2,
+            )
         recipe = replace(recipe, shots=kept)
     return recipe
 

@@ -16,6 +16,7 @@ KINDS = ("scalar", "mlp", "summary")
 
 # An episode keeps queries × fakes logits; these bound its memory however many classes there are.
 MAX_FAKES = 400
+MANY_SHOTS = (1, 2, 5, 10, 20)
 MAX_QUERIES = 2000
 
 
@@ -103,7 +104,7 @@ CALA_PLUS = ADAPTERS.register(
         LA,
         adapter="summary",
         gamma=1.0,
-        shots=(1, 2, 5, 10, 20),
+        shots=MANY_SHOTS,
         ridges=(1e-4, 1e-3, 1e-2),
     )
 )

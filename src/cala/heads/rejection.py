@@ -11,7 +11,7 @@ import warnings
 import torch
 from torch import Tensor
 
-from cala.core.mixing import FakePool, draw_pairs, mix_features
+from cala.core.mixing import FakePool, draw_pairs, mix_features, pool_shape
 from cala.core.pseudo import (
     EpisodePlan,
     draw_base_queries,
@@ -23,8 +23,8 @@ from cala.errors import FallbackWarning
 from cala.heads.adapted import AdaptedHead
 from cala.heads.base import Head, Judge
 from cala.heads.fairness import fair_rows
+from cala.heads.recipe import MANY_SHOTS
 
-SHOTS = (1, 2, 5, 10, 20)
 WAY = 5
 QUERIES = 5
 FAKE_QUERIES = 300  # per number of shots, at least
@@ -57,7 +57,7 @@ def fit_rejection(
     fakes: FakePool | None = None,
     holdout: Tensor | None = None,
     seed: int = 0,
-    shots: tuple[int, ...] = SHOTS,
+    shots: tuple[int, ...] = MANY_SHOTS,
     novel: int | None = None,
 ) -> Rejection:
     """Tables of how genuine images score, for a head fitted to these base rows and no more.
@@ -80,8 +80,9 @@ def fit_rejection(
         return Rejection.off()
     generator = torch.Generator().manual_seed(seed)
     if fakes is None:
-        pairs = draw_pairs(host.n_base, MOST_FAKES, generator)
-        fakes = mix_features(features, columns, pairs, count=FAKE_IMAGES, generator=generator)
+        wanted, images = pool_shape(columns, MOST_FAKES, FAKE_IMAGES)
+        pairs = draw_pairs(host.n_base, wanted, generator)
+        fakes = mix_features(features, columns, pairs, count=images, generator=generator)
     served = servable_shots(tuple(sorted(set(shots))), fakes.images) if fakes.images > 1 else ()
     judges = host.judges(features, columns, generator)
     base = [_base_scores(judge, usable, features, columns, generator) for judge in judges]

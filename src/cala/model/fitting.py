@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
-from cala.core.mixing import FakePool
+from cala.core.mixing import FakePool, pool_shape
 from cala.data.images import ImageSet, ImageSplit
 from cala.data.sets import open_images
 from cala.encoders import load_encoder
@@ -74,7 +75,7 @@ def fit(
     if again:
         notes.append(f"{again} photos are there twice and were left out")
     coder = encoder if isinstance(encoder, Encoder) else load_encoder(encoder, device)
-    pairs, each = _sizes(wanted, len(found.classes))
+    pairs, each = _sizes(wanted, split)
     total, done = len(split) + pairs * each, 0
 
     def count(images: int) -> None:
@@ -133,12 +134,12 @@ def mixed_images(fakes: str | int) -> int:
     return number
 
 
-def _sizes(images: int, classes: int) -> tuple[int, int]:
+def _sizes(images: int, split: ImageSplit) -> tuple[int, int]:
     """Fake classes and images of each, within a number of images."""
     if images == 0:
         return 0, 0
     each = min(MIXED_PER_CLASS, images)
-    return min(images // each, classes * (classes - 1) // 2), each
+    return pool_shape(torch.from_numpy(split.labels), images // each, each)
 
 
 def _once(found: ImageSet) -> tuple[ImageSplit, tuple[bytes, ...], int]:
