@@ -31,6 +31,9 @@ class CalibratedMean(NearestMean):
         logits = cosines * self._slope
         return logits.add_(self._offset)
 
+    def linear_form(self) -> tuple[Tensor, Tensor]:
+        return self._slope[:, None] * self._weights, self._offset.clone()
+
     def _fit_scale(self, cosines: Tensor, own: Tensor) -> None:
         super()._fit_scale(cosines, own)
         self._slope = cosines.new_full((self.n_base,), self.scale)
