@@ -1,0 +1,112 @@
+"""A torch module -> an ONNX graph whose first axes are free."""
+
+from __future__ import annotations
+
+import io
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cala.core.prototypes import CHUNK_ROWS
+from cala.encoders.extras import import_extra, one_line
+from cala.errors import InputError
+
+OPSET = 18
+
+Trace = Callable[[nn.Module, tuple[Tensor, ...], Sequence[str], Sequence[str], int], Any]
+
+
+def to_onnx(
+    module: nn.Module,
+    example: tuple[Tensor, ...],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    *,
+    what: str,
+    opset: int = OPSET,
+    ways: Sequence[Trace] | None = None,
+) -> Any:
+    """The graph of a module as an `onnx.ModelProto`; the first axis of every input is free.
+
+    what : the module in words, for errors
+    ways : exporters to try, by default all. torch's older exporter takes a second or two; the
+        newer one takes ten times as long and stands in where the older one gives up.
+    """
+    problems = []
+    for way in WAYS if ways is None else ways:
+        try:
+            with torch.no_grad(), _quiet():
+                return way(module, example, inputs, outputs, opset)
+        except Exception as error:  # an exporter fails in as many ways as there are modules
+            problems.append(one_line(error))
+    raise InputError(f"{what} cannot be turned into ONNX ({'; then '.join(problems)})")
+
+
+def by_running(
+    module: nn.Module,
+    example: tuple[Tensor, ...],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    opset: int,
+) -> Any:
+    """Follow one pass through the module."""
+    onnx = import_extra("onnx", "onnx")
+    buffer = io.BytesIO()
+    torch.onnx.export(
+        module,
+        example,
+        buffer,
+        input_names=list(inputs),
+        output_names=list(outputs),
+        dynamic_axes={name: {0: f"{name}_rows"} for name in inputs},
+        opset_version=opset,
+        dynamo=False,
+    )
+    return onnx.load_from_string(buffer.getvalue())
+
+
+def by_reading(
+    module: nn.Module,
+    example: tuple[Tensor, ...],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    opset: int,
+) -> Any:
+    """Translate the module's code."""
+    import_extra("onnxscript", "onnx")
+    sizes = {len(tensor) for tensor in example}
+    rows = {size: torch.export.Dim(f"rows_{size}", max=CHUNK_ROWS) for size in sizes}
+    program = torch.onnx.export(
+        module,
+        example,
+        input_names=list(inputs),
+        output_names=list(outputs),
+        dynamic_shapes=tuple({0: rows[len(tensor)]} for tensor in example),
+        opset_version=opset,
+        dynamo=True,
+        verbose=False,
+    )
+    assert program is not None
+    return program.model_proto
+
+
+WAYS: tuple[Trace, ...] = (by_running, by_reading)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the exporters' remarks: what they write is checked afterwards."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
