@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 
 from cala.encoders.base import Encoder
 from cala.encoders.extras import import_extra, one_line
 from cala.errors import InputError
+from cala.export.encoder_graph import in_half_precision
+from cala.files import shown
 from cala.heads import Head
 
 IMAGES = 3
 TOLERANCE = 1e-3
+HALF_TOLERANCE = 0.05  # onnxruntime rounds half precision at other places in a longer graph
 
 
 def check_graph(data: bytes, encoder: Encoder, head: Head, *, mirrored: bool) -> float:
@@ -40,9 +41,9 @@ def check_graph(data: bytes, encoder: Encoder, head: Head, *, mirrored: bool) ->
     expected = [head.unit_logits(unit), *head.new_row(unit)]
     pairs = zip((found, row, bias), expected, strict=True)
     off = max(float(np.abs(a - b.detach().numpy()).max()) for a, b in pairs)
-    if not off <= TOLERANCE:
+    if not off <= (HALF_TOLERANCE if in_half_precision(encoder) else TOLERANCE):
         raise InputError(
             f"the graph and cala disagree by {off:.2g} on images of noise: the encoder "
-            f"{encoder.name} does something that ONNX cannot follow"
+            f"{shown(encoder.name)} does something that ONNX cannot follow"
         )
     return off

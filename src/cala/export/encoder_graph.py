@@ -6,6 +6,7 @@ import copy
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -35,12 +36,18 @@ class EncoderGraph:
     half: bool = False
 
 
+def in_half_precision(encoder: Encoder) -> bool:
+    """Whether the encoder is a network that takes numbers of half precision."""
+    forward = encoder.forward
+    return isinstance(forward, Forward) and forward.layout.dtype == np.float16
+
+
 def encoder_graph(encoder: Encoder) -> EncoderGraph:
     """The graph of any encoder that has one."""
     if isinstance(encoder.forward, nn.Module):
         return _traced(encoder, encoder.forward)
     if isinstance(encoder.forward, Forward):
-        return _read(encoder.forward)
+        return _read(encoder, encoder.forward)
     raise InputError(
         f"the encoder {shown(encoder.name)} is a Python function, which has no graph: make it a "
         "torch.nn.Module (docs/encoders.md, `torch:`)"
@@ -57,7 +64,7 @@ def _traced(encoder: Encoder, module: nn.Module) -> EncoderGraph:
     return EncoderGraph(model, "x", "features", OPSET, (encoder.dim,))
 
 
-def _read(forward: Forward) -> EncoderGraph:
+def _read(encoder: Encoder, forward: Forward) -> EncoderGraph:
     onnx = import_extra("onnx", "onnx")
     name = shown(forward.path)
     try:
@@ -75,7 +82,6 @@ def _read(forward: Forward) -> EncoderGraph:
             f"{name} has opset {opset}: export the network with one from {OPSETS[0]} to "
             f"{OPSETS[-1]}, such as {OPSET}"
         )
-    half = "16" in str(forward.layout.dtype)
-    last = forward.layout.channels_last
+    half, last = in_half_precision(encoder), forward.layout.channels_last
     places = {2: (forward.dim,), 3: (2, forward.dim), 4: (forward.dim, 2, 2)}[forward.axes]
     return EncoderGraph(model, forward.layout.input, forward.output, opset, places, last, half)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from cala.encoders.extras import import_extra, one_line
+from cala.encoders.onnx_door import Forward
 from cala.errors import InputError
 from cala.export.card import card, describe
 from cala.export.check import check_graph
@@ -43,6 +44,8 @@ def export_onnx(model: Model, path: str | os.PathLike[str], *, force: bool = Fal
     for needed in ("onnx", "onnxruntime"):
         import_extra(needed, "onnx")
     knowledge, encoder = model.knowledge, model.encoder
+    if isinstance(encoder.forward, Forward) and _same(encoder.forward.path, target):
+        raise InputError(f"{shown(target)} is the model's own encoder: choose another name")
     head = restore_head(knowledge.classifier.head_.state())
     weights, bias = (tensor.detach().cpu().numpy() for tensor in head.linear_form())
     mirrored = knowledge.encoder.tta == "flip"
@@ -84,3 +87,7 @@ def _check_target(target: Path, force: bool) -> Path:
     if not os.access(target.parent, os.W_OK):
         raise InputError(f"{shown(target.parent)} cannot be written: choose another folder")
     return table
+
+
+def _same(one: Path, other: Path) -> bool:
+    return other.exists() and one.exists() and os.path.samefile(one, other)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import logging
+import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -39,12 +40,20 @@ def to_onnx(
     """
     problems = []
     for way in WAYS if ways is None else ways:
-        try:
-            with torch.no_grad(), _quiet():
-                return way(module, example, inputs, outputs, opset)
-        except Exception as error:  # an exporter fails in as many ways as there are modules
-            problems.append(one_line(error))
+        with torch.no_grad(), _quiet():
+            made, problem = _tried(way, module, example, inputs, outputs, opset)
+        if problem is None:
+            return made
+        problems.append(problem)
     raise InputError(f"{what} cannot be turned into ONNX ({'; then '.join(problems)})")
+
+
+def _tried(way: Trace, *arguments: Any) -> tuple[Any, str | None]:
+    """What an exporter gave, and what went wrong if anything did."""
+    try:
+        return way(*arguments), None
+    except Exception as error:  # an exporter fails in as many ways as there are modules
+        return None, one_line(error)
 
 
 def by_running(
@@ -56,18 +65,19 @@ def by_running(
 ) -> Any:
     """Follow one pass through the module."""
     onnx = import_extra("onnx", "onnx")
-    buffer = io.BytesIO()
-    torch.onnx.export(
-        module,
-        example,
-        buffer,
-        input_names=list(inputs),
-        output_names=list(outputs),
-        dynamic_axes={name: {0: f"{name}_rows"} for name in inputs},
-        opset_version=opset,
-        dynamo=False,
-    )
-    return onnx.load_from_string(buffer.getvalue())
+    with TemporaryDirectory() as folder:
+        path = os.path.join(folder, "part.onnx")
+        torch.onnx.export(
+            module,
+            example,
+            path,
+            input_names=list(inputs),
+            output_names=list(outputs),
+            dynamic_axes={name: {0: f"{name}_rows"} for name in inputs},
+            opset_version=opset,
+            dynamo=False,
+        )
+        return onnx.load(path)
 
 
 def by_reading(
