@@ -140,7 +140,7 @@ class TableHead(Head):
         return means.to(self.dtype)
 
     def embed(self, features: Tensor) -> Tensor:
-        if len(features) <= CHUNK_ROWS:
+        if features.shape[0] <= CHUNK_ROWS:  # `len` would end in a number when traced
             return self.metric(features)
         return torch.cat([self.metric(features[rows]) for rows in chunks(len(features))])
 
