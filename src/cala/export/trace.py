@@ -35,8 +35,8 @@ def to_onnx(
     """The graph of a module as an `onnx.ModelProto`; the first axis of every input is free.
 
     what : the module in words, for errors
-    ways : exporters to try, by default all. torch's older exporter takes a second or two; the
-        newer one takes ten times as long and stands in where the older one gives up.
+    ways : exporters to try, by default all. torch's older exporter is several times quicker; the
+        newer one stands in where the older one gives up.
     """
     problems = []
     for way in WAYS if ways is None else ways:
