@@ -98,7 +98,7 @@ def test_bad_values_are_refused_before_the_work(script, arguments, message):
 
 
 @pytest.mark.parametrize(
-    "script", ["ablations.py", "cifar100_features.py", "digits.py", "speed.py"]
+    "script", ["ablations.py", "cifar100_features.py", "digits.py", "onnx_speed.py", "speed.py"]
 )
 def test_help_teaches(script):
     done = run(script, "--help")

@@ -306,3 +306,22 @@ def test_a_missing_hold_out_is_said():
     with warnings.catch_warnings():
         warnings.simplefilter("error", BaseQueryWarning)
         fitted("la", "cosine")
+
+
+def test_the_linear_form_gives_the_logits(head):
+    unit = head.embed(X)
+    head.add(*shots(N_BASE, 3)).add(*shots(N_BASE + 1, 1)).forget(0)
+    weights, bias = head.linear_form()
+    assert weights.shape == (len(head.classes), unit.shape[1])
+    torch.testing.assert_close(unit @ weights.T + bias, head.unit_logits(unit))
+
+
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_a_new_row_is_what_add_appends(head, k):
+    features, labels = shots(N_BASE + 2, k)
+    if isinstance(head, AdaptedHead):
+        head.set_operating_point(delta=0.3)
+    weight, bias = head.new_row(head.embed(features))
+    weights, all_bias = head.add(features, labels).linear_form()
+    torch.testing.assert_close(weight, weights[-1:])
+    torch.testing.assert_close(bias, all_bias[-1:])

@@ -7,7 +7,20 @@ import sys
 import typer
 
 from cala import __version__
-from cala.cli import cache, data, encode, evaluate, fit, lists, manage, predict, report, run, train
+from cala.cli import (
+    cache,
+    data,
+    encode,
+    evaluate,
+    export,
+    fit,
+    lists,
+    manage,
+    predict,
+    report,
+    run,
+    train,
+)
 from cala.errors import CalaError
 
 app = typer.Typer(
@@ -34,7 +47,7 @@ def _root(
     """Teach a frozen vision model new classes from a handful of images."""
 
 
-for group in (fit, predict, evaluate, manage):
+for group in (fit, predict, evaluate, manage, export):
     group.register(app)
 run.register(app)
 report.register(app)

@@ -74,6 +74,16 @@ class PrototypeTable:
             table._fold(unit, columns)
         return table
 
+    @classmethod
+    def of_one(cls, unit: Tensor) -> PrototypeTable:
+        """The table of one class with shots (K, d).
+
+        >>> PrototypeTable.of_one(torch.tensor([[1.0, 0.0], [0.0, 1.0]])).means
+        tensor([[0.5000, 0.5000]], dtype=torch.float64)
+        """
+        shots = torch.ones_like(unit[:, :1], dtype=torch.int64)
+        return cls(unit.to(torch.float64).sum(0, keepdim=True), shots.sum(0))
+
     @property
     def sums(self) -> Tensor:
         return self._sums.rows

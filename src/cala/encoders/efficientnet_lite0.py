@@ -62,7 +62,7 @@ class SameConv2d(nn.Conv2d):
     def forward(self, x: Tensor) -> Tensor:
         kernel, stride = self.kernel_size[0], self.stride[0]
         pads = []
-        for side in (x.shape[3], x.shape[2]):
+        for side in (int(x.shape[3]), int(x.shape[2])):  # plain numbers for exports
             total = max((-(-side // stride) - 1) * stride + kernel - side, 0)
             pads += [total // 2, total - total // 2]
         return super().forward(F.pad(x, pads) if any(pads) else x)

@@ -53,7 +53,7 @@ def onnx_door(file: str, device: torch.device | str = "cpu") -> Encoder:
     transform, stated = read_metadata(
         dict(session.get_modelmeta().custom_metadata_map), layout.size, name
     )
-    forward = Forward(session, layout, name, transform.size)
+    forward = Forward(session, layout, path, transform.size)
     note = "from the file" if stated else "ImageNet's, for the file states none"
     return Encoder(
         name=f"onnx:{file}",
@@ -89,10 +89,14 @@ class Layout:
 
 
 class Forward:
-    """(n, 3, size, size) -> (n, d), whatever batch the graph was made for."""
+    """(n, 3, size, size) -> (n, d), whatever batch the graph was made for.
 
-    def __init__(self, session: Any, layout: Layout, name: str, size: int) -> None:
-        self.session, self.layout = session, layout
+    path : of the file; output : the one that is the embedding; axes : how many that has
+    """
+
+    def __init__(self, session: Any, layout: Layout, path: Path, size: int) -> None:
+        self.session, self.layout, self.path = session, layout, path.absolute()
+        name = shown(path)
         try:
             outputs = session.run(None, {layout.input: self._array(torch.zeros(1, 3, size, size))})
         except Exception as error:
@@ -104,7 +108,8 @@ class Forward:
         if not order:
             raise InputError(f"{name} gives no embedding: no output has two to four axes")
         self.output = session.get_outputs()[order[0]].name
-        self.dim = int(self._pooled(outputs[order[0]]).shape[1])
+        self.axes = int(np.ndim(outputs[order[0]]))
+        self.dim = int(pooled(self._tensor(outputs[order[0]])).shape[1])
 
     def __call__(self, images: Tensor) -> Tensor:
         step = self.layout.batch or max(len(images), 1)
@@ -113,7 +118,7 @@ class Forward:
 
     def _run(self, images: Tensor) -> Tensor:
         found = self.session.run([self.output], {self.layout.input: self._array(images)})[0]
-        return self._pooled(found)[: len(images)]
+        return pooled(self._tensor(found))[: len(images)]
 
     def _array(self, images: Tensor) -> NDArray[Any]:
         values = images.detach().cpu()
@@ -124,11 +129,15 @@ class Forward:
             values = values.permute(0, 2, 3, 1)
         return np.ascontiguousarray(values.numpy().astype(self.layout.dtype, copy=False))
 
-    def _pooled(self, found: NDArray[Any]) -> Tensor:
-        values = torch.from_numpy(np.asarray(found, dtype=np.float32))
-        if values.ndim == 4:
-            return values.mean((2, 3))
-        return values.mean(1) if values.ndim == 3 else values
+    def _tensor(self, found: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(np.asarray(found, dtype=np.float32))
+
+
+def pooled(values: Tensor) -> Tensor:
+    """(n, d) as it is; a map (n, d, h, w) or tokens (n, t, d) -> their mean (n, d)."""
+    if values.ndim == 4:
+        return values.mean((2, 3))
+    return values.mean(1) if values.ndim == 3 else values
 
 
 def read_metadata(meta: dict[str, str], side: int | None, name: str) -> tuple[Transform, bool]:

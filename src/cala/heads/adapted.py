@@ -117,6 +117,16 @@ class AdaptedHead(Head):
     def unit_logits(self, unit: Tensor, members: Tensor | None = None) -> Tensor:
         return self.host.unit_logits(unit, members) + self.shift
 
+    def linear_form(self) -> tuple[Tensor, Tensor]:
+        weights, bias = self.host.linear_form()
+        return weights, bias + self.shift
+
+    def new_row(self, unit: Tensor) -> tuple[Tensor, Tensor]:
+        weights, bias = self.host.new_row(unit)
+        table = PrototypeTable.of_one(unit)
+        beta = self.adapter(ClassContext.of(table.means.to(self.dtype), table, self._reference))
+        return weights, bias + self.gamma * beta + self.delta
+
     @property
     def shift(self) -> Tensor:
         """What is added to each column: (C,)."""

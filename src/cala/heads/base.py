@@ -13,6 +13,7 @@ from typing_extensions import Self
 
 from cala.core.mixing import FakePool
 from cala.core.prototypes import PrototypeTable
+from cala.errors import InputError
 
 State = dict[str, Any]
 
@@ -109,6 +110,23 @@ class Head(ABC):
         members : (n,) columns; row i helped to make class `members[i]` and is to be judged as if
         it had not (leave-one-out); -1 for a row that helped to make none
         """
+
+    # What a model needs to leave cala: a table that any matrix product can read.
+
+    def linear_form(self) -> tuple[Tensor, Tensor]:
+        """Weights (C, d) and bias (C,) with unit_logits(u) = u @ weights.T + bias."""
+        raise InputError(
+            f"the logits of {self.name} are not linear in the embedding: they cannot be written "
+            "as a table of weights; choose another method (`cala methods` lists them)"
+        )
+
+    def new_row(self, unit: Tensor) -> tuple[Tensor, Tensor]:
+        """What `add_unit` of shots (K, d) of one new class would append to `linear_form`.
+
+        Returns weights (1, d) and bias (1,). Nothing here may depend on the values or the number
+        of shots but through tensors, so that it can be traced.
+        """
+        raise InputError(f"{self.name} has no linear form that a new class could be added to")
 
     def judges(self, features: Tensor, columns: Tensor, generator: torch.Generator) -> list[Judge]:
         """Heads like this one that can score base rows fairly; by default itself.

@@ -30,6 +30,9 @@ class CalibratedMean(NearestMean):
     def _scaled(self, cosines: Tensor) -> Tensor:
         return cosines.mul_(self._slope).add_(self._offset)
 
+    def linear_form(self) -> tuple[Tensor, Tensor]:
+        return self._slope[:, None] * self._weights, self._offset.clone()
+
     def _fit_scale(self, cosines: Tensor, own: Tensor) -> None:
         super()._fit_scale(cosines, own)
         self._slope = cosines.new_full((self.n_base,), self.scale)

@@ -12,7 +12,7 @@ from typing_extensions import Self
 from cala.core.growing import GrowingRows
 from cala.core.logits import fit_scale, leave_one_out_cosine
 from cala.core.mixing import FakePool
-from cala.core.prototypes import chunks, normalise
+from cala.core.prototypes import PrototypeTable, chunks, normalise
 from cala.core.pseudo import draw_base_queries
 from cala.errors import InputError
 from cala.heads.base import State
@@ -63,6 +63,13 @@ class NearestMean(TableHead):
     def _scaled(self, cosines: Tensor) -> Tensor:
         """Logits; cosines (n, C) are a temporary that may be written to."""
         return cosines.mul_(self.scale)
+
+    def linear_form(self) -> tuple[Tensor, Tensor]:
+        return self.scale * self._weights, self._weights.new_zeros(len(self.classes))
+
+    def new_row(self, unit: Tensor) -> tuple[Tensor, Tensor]:
+        prototype = PrototypeTable.of_one(unit).means.to(self.dtype)
+        return self.scale * normalise(prototype), unit.new_zeros(1)
 
     def _fit_base(
         self,

@@ -12,7 +12,7 @@ from typing_extensions import Self
 from cala.core.folds import FOLDS, draw_folds, judges_itself_fairly
 from cala.core.metric import METRICS, CosineMetric, Metric, fit_metric, restore_metric
 from cala.core.mixing import FakePool
-from cala.core.prototypes import PrototypeTable, chunks, parts_of
+from cala.core.prototypes import CHUNK, PrototypeTable, chunks, parts_of
 from cala.errors import InputError, StateError
 from cala.heads.base import Head, Judge, State
 from cala.heads.checks import (
@@ -139,11 +139,10 @@ class TableHead(Head):
         return means.to(self.dtype)
 
     def embed(self, features: Tensor) -> Tensor:
-        parts = list(chunks(*features.shape))
-        if len(parts) <= 1:
+        if features.numel() <= CHUNK:  # `len` would end in a number when traced
             return self.metric(features)
         unit = torch.empty_like(features)
-        for rows in parts:
+        for rows in chunks(*features.shape):
             unit[rows] = self.metric(features[rows])
         return unit
 

@@ -1,0 +1,54 @@
+"""`cala export`: a model for programs that have neither cala nor torch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import typer
+
+from cala.cli.own import AS_JSON, ENCODER, MODEL, QUIET
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(export)
+
+
+def export(
+    model: Path = MODEL,
+    onnx: Path = typer.Option(..., "--onnx", help="The file to write; it ends in .onnx."),
+    force: bool = typer.Option(False, "--force", help="Replace files that are there."),
+    encoder: str | None = ENCODER,
+    as_json: bool = AS_JSON,
+    quiet: bool = QUIET,
+) -> None:
+    """Write a model as one ONNX file: encoder, classes and all, for onnxruntime.
+
+    The file can still learn new classes; docs/export.md shows how, in ten lines without torch. A
+    table with the weights of all classes is written beside it, as .npz.
+
+    Example: cala export birds --onnx birds.onnx
+    """
+    from cala.export import export_onnx
+    from cala.files import shown
+    from cala.model import load
+
+    done = export_onnx(load(model, encoder=encoder), onnx, force=force)
+    if as_json:
+        said = {
+            "model": str(model),
+            "onnx": str(done.path),
+            "table": str(done.table),
+            "classes": done.classes,
+            "bytes": done.bytes,
+            "opset": done.opset,
+            "difference": done.difference,
+        }
+        typer.echo(json.dumps(said))
+        return
+    typer.echo(f"{shown(done.path)}: {done.classes} classes, {done.bytes / 1e6:.1f} MB")
+    if not quiet:
+        typer.echo(
+            f"{shown(done.table)}: weights, bias and names of the classes, to add more; "
+            f"opset {done.opset}, logits as cala's within {done.difference:.0e}"
+        )
