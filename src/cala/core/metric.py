@@ -141,7 +141,7 @@ def default_shrinkage(dim: int, freedom: int) -> float:
 
 
 def _rooted(features: Tensor) -> Tensor:
-    return _normalise_(features.abs().sqrt_().copysign_(features))
+    return _normalise_(features.abs().sqrt_().mul_(features.sign()))  # ONNX has no copysign
 
 
 def _normalise_(x: Tensor) -> Tensor:
