@@ -116,9 +116,11 @@ def write_artifact(
         "shift": shift,
         "similarity": similarity,
         "labels": labels,
-        "switch": best_base.max(1) - best_novel.max(1),
+        "switch": best_base.max(1) - best_novel.max(1, initial=-1e9),
         "base_right": best_base.argmax(1) == labels,
-        "novel_right": best_novel.argmax(1) + base == labels,
+        "novel_right": labels * 0 == 1
+        if world.classes == base
+        else best_novel.argmax(1) + base == labels,
         "prototypes": prototypes,
         "sample": world.x[sample],
         "sample_labels": labels[sample],

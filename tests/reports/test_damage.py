@@ -49,27 +49,24 @@ def test_a_missing_session(run):
         run, [r for r in lines(run) if not (is_cell(r, "cala", "random:1") and r["session"] == 2)]
     )
     found = read_run(run)
-    assert found.notes == ["cala: 1 of 4 cells are missing (random:1)."]
+    assert found.notes == ["cala: 1 of 4 cells are missing (random:1 without session 2)."]
     study = make_studies([found])[0]
     assert study.results.estimate("cala", "last", study.draws).n == 2
     assert study.results.difference("cala", "la", "last", study.draws).n == 2
 
 
-def test_a_session_that_all_lack_ends_the_report_there(run):
-    write(run, [r for r in lines(run) if r["session"] != 2])
-    found = read_run(run)
-    assert found.sessions == 1
-    assert "No cell has all sessions to 3: the report ends at session 1." in found.notes
-
-
-@pytest.mark.parametrize("value", [float("nan"), "many", True, None])
-def test_what_is_no_number_takes_its_draw_out(run, value):
+@pytest.mark.parametrize("value", [float("nan"), "many", True, None, 1e308, -0.1, 1.5])
+def test_an_accuracy_that_is_none_takes_its_draw_out(run, value):
     records = lines(run)
     broken = next(r for r in records if is_cell(r, "la", "random:0") and r["session"] == 3)
     broken["metrics"]["accuracy"] = value
     write(run, records)
     found = read_run(run)
-    assert any("la, random:0: accuracy of session 3 is not a number" in n for n in found.notes)
+    place = f"({json.dumps(value)} in la, random:0, session 3)"
+    assert found.notes == [
+        f"accuracy is no rate from 0 to 1 in 1 of 48 records {place}; these records are left out.",
+        "la: 1 of 4 cells are missing (random:0 without session 3).",
+    ]
     study = make_studies([found])[0]
     assert study.results.estimate("la", "last", study.draws).n == 2
 
@@ -128,7 +125,12 @@ def test_a_report_of_all_damages_at_once_is_made_and_says_so(run):
     made = make_report([run], run / "report")
     page = made.page.read_text("utf-8")
     assert 'id="missing"' in page
-    for words in ("config.json cannot be read", "hm of session", "later", "artifact is missing"):
+    for words in (
+        "config.json cannot be read",
+        "hm is no rate from 0 to 1 in 1 of",
+        "later",
+        "artifact is missing",
+    ):
         assert any(words in note for note in made.notes), words
         assert words in page
     assert not any("could not be made" in note for note in made.notes)

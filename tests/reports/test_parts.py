@@ -98,6 +98,46 @@ def test_the_best_is_never_a_quoted_row():
     assert mark_best(TABLE.rows, 1, lowest=True)[1].cells[1].best
 
 
+def test_means_written_alike_are_equally_good():
+    values = (70.04, 70.01, 69.96, 69.94)
+    rows = [Row([Cell(text="m"), Cell(value=v, digits=1)]) for v in values]
+    rows.append(Row([Cell(text="theirs"), Cell(value=70.0)], quoted=True))
+    assert [row.cells[1].best for row in mark_best(rows, 1)] == [True, True, True, False, False]
+    lowest = mark_best(rows[1:], 1, lowest=True)
+    assert [row.cells[1].best for row in lowest] == [False, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("name", "in_markdown", "in_latex"),
+    [
+        (
+            "<script>alert(1)</script>",
+            "&lt;script&gt;alert(1)&lt;/script&gt;",
+            r"\textless{}script\textgreater{}alert(1)\textless{}/script\textgreater{}",
+        ),
+        ("a & b", "a &amp; b", r"a \& b"),
+        ("two\nlines", "two lines", "two lines"),
+        ("*`[x](y)\\", r"\*\`\[x](y)\\", r"*`[x](y)\textbackslash{}"),
+        ("5 % #1 $x^2_i$ {~}", None, r"5 \% \#1 \$x\textasciicircum{}2\_i\$ \{\textasciitilde{}\}"),
+        ("a<b>\\c", r"a&lt;b&gt;\\c", r"a\textless{}b\textgreater{}\textbackslash{}c"),
+        ("🐦 long-tailed bird of forty characters 🐦", None, None),
+    ],
+)
+def test_any_name_is_one_row_of_plain_text(name, in_markdown, in_latex):
+    table = Table("t", name, name, [name, "v"], [Row([Cell(text=name), Cell(value=1.0)])], [name])
+    in_markdown, in_latex = in_markdown or name, in_latex or name
+    lines = markdown(table).splitlines()
+    assert lines[4] == f"| {in_markdown} | 1.0 |"
+    assert not any("<script" in line for line in lines)
+    assert len(lines) == 7, "no line is broken"
+    text = latex(table)
+    assert f"\n{in_latex} & 1.0 \\\\\n" in text
+    assert f"\n{in_latex} & v \\\\\n" in text
+    assert f"\\caption{{{in_latex} {in_latex}}}\n" in text
+    rows = list(csv.reader(io.StringIO(as_csv(table), newline="")))
+    assert rows[1][0] == name
+
+
 def test_spread_keeps_order_and_distance():
     rng = np.random.default_rng(0)
     for _ in range(50):

@@ -14,12 +14,14 @@ from reports.page_tables import page_tables
 @pytest.mark.parametrize(
     "size",
     [
-        {"methods": ("cala",), "base": 1, "way": 1, "sessions": 1, "draws": 1, "canonical": False},
+        {"methods": ("cala",), "base": 1, "way": 1, "sessions": 1, "draws": 1, "canonical": False,
+         "names": ["🐦 & %_{\\}~^ $x$", "two\nlines"]},
+        {"methods": ("cala",), "base": 2, "way": 1, "sessions": 0, "draws": 1, "canonical": False},
         {"methods": ("nearest-mean",), "base": 3, "way": 1, "sessions": 1, "draws": 2},
         {"methods": MANY, "base": 20, "way": 2, "sessions": 10, "draws": 2, "per_class": 4,
          "names": [f"{i:02d} $a class <b>whose</b> name has 40 letters_" for i in range(40)]},
     ],
-    ids=["two classes", "one method", "many methods, long names"],
+    ids=["two classes", "the base session alone", "one method", "many methods, long names"],
 )  # fmt: skip
 def test_sizes(size, tmp_path):
     run = make_run(tmp_path / "run", **size)

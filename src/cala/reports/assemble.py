@@ -9,7 +9,7 @@ from pathlib import Path
 import matplotlib
 
 from cala.errors import InputError
-from cala.files import write_text
+from cala.files import shown, write_text
 from cala.reports.figures.picture import Picture, save_picture
 from cala.reports.figures.similarity import Relation, relation
 from cala.reports.figures.style import STYLE
@@ -30,7 +30,7 @@ def assemble(
 ) -> tuple[list[str], list[str], list[str]]:
     """Write everything below `out`; notes on what is missing, the files made, the headlines."""
     several = len(runs) > 1
-    notes = [f"{run.path.name}: {n}" if several else n for run in runs for n in run.notes]
+    notes = [shown(f"{run.path.name}: {n}" if several else n) for run in runs for n in run.notes]
     studies = make_studies(runs)
     if not studies:
         missing = " ".join(notes)

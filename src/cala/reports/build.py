@@ -51,7 +51,7 @@ def make_report(paths: list[Path], out: Path, images: Path | None = None) -> Rep
     notes, files_now, headlines = assemble([read_run(path) for path in runs], out, images)
     report = Report(out / "report.html", notes, files_now, headlines)
     for stale in set(files) - set(report.files):
-        if Path(stale).parent.name in FOLDERS:
+        if str(Path(stale).parent) in FOLDERS:  # never outside, whatever report.json says
             (out / stale).unlink(missing_ok=True)
     report.seconds = time.monotonic() - start
     manifest = {"inputs": digest, "files": report.files, "notes": report.notes}
@@ -77,6 +77,8 @@ def _digest(runs: list[Path], images: Path | None) -> str:
 def _read_manifest(out: Path) -> dict[str, Any]:
     try:
         found = json.loads((out / "report.json").read_text("utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    lists = ("files", "notes", "headlines")
+    fit = isinstance(found, dict) and all(isinstance(found.get(key), list) for key in lists)
+    return found if fit else {}

@@ -36,3 +36,13 @@ def clipped(name: str, most: int = 24) -> str:
     'a class wit…'
     """
     return name if len(name) <= most else name[: most - 1].rstrip() + "…"
+
+
+def some(sessions: list[int], most: int = 6) -> str:
+    """Sessions by number, the first few of many.
+
+    >>> some([2]), some([0, 1]), some([1, 2, 3], most=2)
+    ('session 2', 'sessions 0, 1', 'sessions 1, 2, …')
+    """
+    named = ", ".join(map(str, sessions[:most])) + (", …" if len(sessions) > most else "")
+    return f"session{'s' * (len(sessions) > 1)} {named}"

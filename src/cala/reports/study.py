@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from cala.files import shown
 from cala.records import Record
 from cala.reports.artifact import Artifact
 from cala.reports.naming import adapter_of, host_of
@@ -44,11 +45,11 @@ class Study:
     def dataset(self) -> str:
         protocol = self.config.get("protocol")
         name = protocol.get("name") if isinstance(protocol, dict) else None
-        return str(self.config.get("dataset") or name or self.runs[0].path.name)
+        return shown(self.config.get("dataset") or name or self.runs[0].path.name)
 
     @property
     def split(self) -> str:
-        return str(self.config.get("split", "test"))
+        return shown(self.config.get("split", "test"))
 
     @property
     def sessions(self) -> int:
@@ -62,7 +63,8 @@ class Study:
 
     @property
     def n_base(self) -> int:
-        return max((r.n_classes for r in self.results.records if r.session == 0), default=0)
+        known = max((r.n_classes for r in self.results.records if r.session == 0), default=0)
+        return known or max((a.n_base for a in self.artifacts.values()), default=0)
 
     @property
     def methods(self) -> list[str]:
@@ -138,7 +140,7 @@ def _study(runs: list[Run]) -> Study:
     for run in plain or varied:
         for method in dict.fromkeys(r.method for r in run.records):
             alone = bool(plain) and names.count(method) == 1
-            name = method if alone else f"{run.path.name}: {method}"
+            name = method if alone else f"{shown(run.path.name)}: {method}"
             records += [replace(r, method=name) for r in run.records if r.method == method]
             if method in run.artifacts:
                 artifacts[name] = run.artifacts[method]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cala.statistics import Estimate
 
@@ -97,15 +97,23 @@ def text(words: object) -> Cell:
 
 
 def mark_best(rows: list[Row], column: int, lowest: bool = False) -> list[Row]:
-    """The same rows, the best measured mean of one column marked (none if there is only one)."""
-    values = [
-        (cell.value, i)
-        for i, row in enumerate(rows)
-        if not row.quoted and (cell := row.cells[column]).value is not None
+    """The same rows, the best measured means of one column marked (none if there is only one).
+
+    Means that are written alike are equally good.
+    """
+    found = [
+        cell for row in rows if not row.quoted and (cell := row.cells[column]).value is not None
     ]
-    if len(values) < 2:
+    if len(found) < 2:
         return rows
-    _, best = min(values) if lowest else max(values)
-    cells = list(rows[best].cells)
-    cells[column] = Cell(**{**vars(cells[column]), "best": True})
-    return [Row(cells) if i == best else row for i, row in enumerate(rows)]
+    best = (min if lowest else max)(found, key=lambda cell: cell.value or 0.0).mean_text
+    return [
+        _marked(row, column) if not row.quoted and row.cells[column].mean_text == best else row
+        for row in rows
+    ]
+
+
+def _marked(row: Row, column: int) -> Row:
+    cells = list(row.cells)
+    cells[column] = replace(cells[column], best=True)
+    return Row(cells)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 
 from cala.reports.quoted import MARK
@@ -13,22 +14,22 @@ _LATEX = {
     "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
     "γ": r"$\gamma$", "β": r"$\beta$", "δ": r"$\delta$", "Δ": r"$\Delta$", "−": "$-$",
     "±": r"$\pm$", "×": r"$\times$", "→": r"$\to$", "–": "--", "…": r"\dots{}", "≥": r"$\geq$",
-    "≈": r"$\approx$",
+    "≈": r"$\approx$", "◇": r"$\diamond$", "<": r"\textless{}", ">": r"\textgreater{}", "\n": " ",
 }  # fmt: skip
 LATEX = str.maketrans(_LATEX)
 
 
 def markdown(table: Table) -> str:
     """A pipe table below its caption."""
-    lines = [f"**{table.title}.** {table.caption}", ""]
-    lines += ["| " + " | ".join(_bar(c) for c in table.columns) + " |"]
+    lines = [f"**{_html(table.title)}.** {_html(table.caption)}", ""]
+    lines += ["| " + " | ".join(_bar(_html(c)) for c in table.columns) + " |"]
     lines += ["|---" + "|---:" * (len(table.columns) - 1) + "|"]
     for row in table.rows:
         cells = [_bar(_words(cell)) for cell in row.cells]
         if row.quoted:
             cells = [f"*{cells[0]} ({MARK})*", *cells[1:]]
         lines.append("| " + " | ".join(cells) + " |")
-    lines += [f"\n{note}" for note in table.notes]
+    lines += [f"\n{_html(note)}" for note in table.notes]
     return "\n".join(lines) + "\n"
 
 
@@ -76,7 +77,8 @@ def latex(table: Table) -> str:
 
 
 def _words(cell: Cell) -> str:
-    mean = f"**{cell.mean_text}**" if cell.best else cell.mean_text
+    mean = _plain(cell.mean_text)
+    mean = f"**{mean}**" if cell.best else mean
     return f"{mean} {'≈' if cell.unclear else '±'} {cell.half_text}" if cell.half_text else mean
 
 
@@ -87,5 +89,15 @@ def _latex(cell: Cell) -> str:
     return f"{mean} {{\\scriptsize ${sign}$ {cell.half_text}}}" if cell.half_text else mean
 
 
+def _html(words: str) -> str:
+    """Markdown passes tags on: a name with one is text all the same."""
+    return html.escape(words, quote=False).replace("\n", " ")
+
+
+def _plain(words: str) -> str:
+    """A cell's words without any meaning in Markdown."""
+    return _html("".join(f"\\{c}" if c in "\\`*[" else c for c in words))
+
+
 def _bar(words: str) -> str:
-    return words.replace("|", "\\|").replace("\n", " ")
+    return words.replace("|", "\\|")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cala.files import counted
+from cala.files import counted, shown
 from cala.reports.run import Run
 from cala.reports.table import Row, Table, text
 
@@ -45,7 +45,7 @@ def protocol_table(run: Run, name: str) -> Table:
         "intervals": "95 % t-intervals over draws; differences are paired on the same draws",
     }
     rows = [Row([text(k), text(v if v not in (None, "") else "unknown")]) for k, v in facts.items()]
-    return Table(name, "Protocol", f"Run {run.path.name}.", ["what", "value"], rows)
+    return Table(name, "Protocol", f"Run {shown(run.path.name)}.", ["what", "value"], rows)
 
 
 def _protocol(protocol: dict[str, Any]) -> str:
