@@ -72,7 +72,7 @@ def test_a_report_without_session_0_is_made(run):
     row = page_tables(page)["sessions"][1]["cells"]
     assert row[1][0] == "–"
     assert all(cell[1] is not None for cell in row[2:5])
-    assert "after 6 novel classes joined 12 base ones" in page
+    assert "after 6 novel classes joined 12 base classes" in page
 
 
 def test_the_last_session_that_all_lack_ends_the_report_before_it(run):

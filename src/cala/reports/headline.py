@@ -67,7 +67,7 @@ def _fallen(study: Study, methods: list[str]) -> str:
             words += f" The adapter of {method} shifts nothing here (β = 0)."
         elif artifact.meta.get("fallback"):
             words += (
-                f" {method} fell back: there were too few fake classes for a class-aware adapter, "
-                "so it is LA here, one shift for all novel classes."
+                f" {method} fell back: its data could not teach a class-aware adapter, so it is LA "
+                "here, one shift for all novel classes."
             )
     return words
