@@ -81,17 +81,17 @@ def test_mirrored_mixes_are_kept_apart_from_mirrored_images():
 def test_what_another_process_left_meanwhile_is_not_encoded_again(monkeypatch):
     images, encoder = noise_set([4, 4], [1, 1]), counting_encoder()
     other = counting_encoder()
-    find = EmbeddingCache.find
+    has = EmbeddingCache.has
     calls = []
 
     def late(cache, digests):
-        found = find(cache, digests)
+        found = has(cache, digests)
         calls.append(len(digests))
         if len(calls) == 1:  # between the first look and the lock, another one does it all
             embed(images.train, other)
         return found
 
-    monkeypatch.setattr(EmbeddingCache, "find", late)
+    monkeypatch.setattr(EmbeddingCache, "has", late)
     done = []
     embed(images.train, encoder, advance=done.append)
     assert other.forward.images == 8

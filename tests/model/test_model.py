@@ -167,6 +167,16 @@ def test_rename(model, photos):
         (lambda m: m.rename("class 1", "class 2"), "there is such a class"),
         (lambda m: m.rename("class 1", "unknown"), "cannot be called 'unknown'"),
         (lambda m: m.rename("class 1", " "), "cannot be called"),
+        (lambda m: m.rename("class 1", "class 1"), "has that name already"),
+        (lambda m: m.add(photo(50, 1), " Unknown\n"), "cannot be called"),
+        (lambda m: m.add(photo(50, 1), "\u200b"), "cannot be called"),
+        (lambda m: m.add(photo(50, 1), 5), "the label is 5"),
+        (lambda m: m.add(photo(50, 1), [["a"]]), "cannot be called"),
+        (lambda m: m.explain(photo(1, 1), top=0), "top is 0"),
+        (lambda m: m.explain(photo(1, 1), top=2.5), "top is 2.5"),
+        (lambda m: m.evaluate(photo(1, 1), "class 1", reject=7), "reject is 7"),
+        (lambda m: m.evaluate(photo(1, 1), ["a", "b"]), "2 labels for 1 photos"),
+        (lambda m: m.tune(objective=""), "objective"),
         (lambda m: m.add(photo(50, 1), "unknown"), "cannot be called 'unknown'"),
         (lambda m: m.add(photo(50, 1), ""), "cannot be called"),
         (lambda m: m.add([photo(50, 1)], ["a", "b"]), "2 labels for 1 photos"),
@@ -316,3 +326,91 @@ def test_why_adds_up(model, photos):
             assert -1 <= near.cosine <= 1
         shift = model.knowledge.classifier.head_.shift.numpy()
         assert answer.why.without_adapter == model.classes[int((z[row] - shift).argmax())]
+
+
+def test_names_that_look_the_same_are_the_same(model):
+    model.add([photo(50, n) for n in range(3)], "café ")
+    added = model.add([photo(50, n) for n in range(3, 5)], "cafe\u0301")
+    assert added.new == ()
+    assert model.classes[-1] == "café"
+    found = model.evaluate([photo(50, n) for n in range(9, 12)], "cafe\u0301")
+    assert found.counted("new") == 3
+
+
+def test_the_journal_names_what_was_new(model, photos):
+    paths, _ = labelled(photos / "new", [12])
+    model.add(paths[:2], "heron")
+    model.add(paths[:3], "heron")
+    first, second = model.history()[1:]
+    assert (len(first["sha256"]), len(second["sha256"])) == (2, 1)
+    assert (second["classes"], second["again"]) == ({"heron": 1}, 2)
+    assert model.add([paths[0], paths[0], paths[3], paths[3]], ["heron"] * 4).again == 3
+
+
+def test_a_model_made_anew_meanwhile_is_not_mixed_with_the_old_one(model, photos, monkeypatch):
+    import shutil
+
+    from model import photos as module
+
+    monkeypatch.setattr(module, "other", lambda: module.nn.Sequential(module.colours()), False)
+    module.nn.Sequential.transform = module.Colours.transform
+    try:
+        shutil.rmtree(model.path)
+        other = ENCODER.replace("colours", "other")
+        cala.fit(photos / "known", model.path, encoder=other, fakes="feature")
+        with pytest.raises(InputError, match="made anew with another encoder"):
+            model.add(*labelled(photos / "new", [12]))
+        assert model.reload().encoder.name == other
+    finally:
+        del module.nn.Sequential.transform
+
+
+def test_clearing_thumbnails_never_fails_a_change(model, photos):
+    model.add(*labelled(photos / "new", [12]), keep_thumbnails=True)
+    model.add(*labelled(photos / "new", [13]), keep_thumbnails=True)
+    (model.path / "history" / "000001.json").unlink()
+    model.forget("class 12")
+    assert "class 12" not in cala.load(model.path).classes
+
+
+def test_parts_that_do_not_fit_are_refused(model):
+    import json
+
+    from cala.store.document import read_document, write_document
+
+    path = model.path / "model.json"
+    good = read_document(path)
+    edits = {
+        "reject": "zzz",
+        "encoder": {**good["meta"]["encoder"], "dim": "zzz"},
+        "classes": "zzz",
+        "notes": 5,
+    }
+    deeper = [
+        ("classifier", "config", "zzz"),
+        ("classifier", "meta", {}),
+    ]
+    for name, value in edits.items():
+        document = json.loads(json.dumps(good))
+        document["meta"][name] = value
+        write_document(path, document)
+        with pytest.raises(InputError, match="does not hold what it should"):
+            cala.load(model.path)
+    for name, inner, value in deeper:
+        document = json.loads(json.dumps(good))
+        document["meta"][name][inner] = value
+        write_document(path, document)
+        with pytest.raises(InputError, match="does not hold what it should"):
+            cala.load(model.path)
+    document = json.loads(json.dumps(good))
+    document["meta"]["classifier"]["meta"]["head"]["meta"]["gamma"] = "zzz"
+    write_document(path, document)
+    with pytest.raises(InputError, match="does not hold what it should"):
+        cala.load(model.path)
+
+
+@pytest.mark.parametrize("path", ["x" * 5000, "a\0b"])
+def test_places_where_no_model_can_lie(photos, path):
+    for call in (cala.load, lambda p: cala.fit(photos / "known", p, encoder=ENCODER)):
+        with pytest.raises(InputError):
+            call(path)

@@ -271,3 +271,77 @@ def test_readers_need_no_lock_and_see_whole_versions(store):
     stop.set()
     reader.join()
     assert not faults
+
+
+def test_recovery_does_not_bring_back_what_was_undone(store):
+    grow(store, 2)
+    store.undo()
+    (store.path / "model.json").write_text("{")
+    store.undo()
+    assert store.read().meta["number"] == 1
+    with pytest.raises(StateError, match="no earlier version"):
+        store.undo()
+
+
+def test_what_was_undone_is_better_than_nothing(store):
+    grow(store, 2)
+    store.undo()
+    (store.path / "model.json").write_text("{")
+    (store.path / "history" / "000001.json").unlink()
+    store.undo()
+    assert store.read().meta["number"] == 2
+
+
+@pytest.mark.parametrize("damage", ["document", "blob", "deep"])
+def test_undo_steps_over_a_damaged_version(store, damage):
+    for number in (2, 3):
+        grow(store, number)
+    path = store.path / "history" / "000002.json"
+    if damage == "blob":
+        name = json.loads(path.read_text())["blobs"]["classes"]
+        path = store.path / "blobs" / f"{name}.safetensors"
+    path.write_text("[" * 200_000 if damage == "deep" else "{")
+    store.undo()
+    assert store.read().meta["number"] == 1
+
+
+def test_recovery_at_the_limit_leaves_no_dead_step(store, monkeypatch):
+    monkeypatch.setattr(module, "UNDO_STEPS", 3)
+    for number in range(2, 9):
+        grow(store, number)
+    (store.path / "model.json").write_text("{")
+    store.undo()
+    for _ in range(2):
+        store.undo()
+    with pytest.raises(StateError, match="no earlier version"):
+        store.undo()
+    assert store.read().meta["number"] == 5
+
+
+def test_a_full_disk_takes_nothing_with_it(store, monkeypatch):
+    grow(store, 2)
+    before = files(store)
+    write = module.write_document
+
+    def full(path, document):
+        if path.name == "model.json":
+            raise OSError(28, "No space left on device")
+        write(path, document)
+
+    monkeypatch.setattr(module, "write_document", full)
+    with pytest.raises(InputError, match="No space left"):
+        grow(store, 3)
+    assert files(store) == before
+
+
+def test_undo_and_redo_and_create_wait_for_their_turn(store, monkeypatch):
+    grow(store, 2)
+    store.undo()
+    monkeypatch.setattr(module, "WAIT_SECONDS", 0.05)
+    fresh = Store(store.path.parent / "fresh")
+    fresh.path.mkdir()
+    for one, call in ((store, store.undo), (store, store.redo)):
+        with one._locked(), pytest.raises(StateError, match="another process"):
+            call()
+    with fresh._locked(), pytest.raises(StateError, match="another process"):
+        fresh.create(content(1), Entry("fit"))

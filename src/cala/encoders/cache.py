@@ -40,7 +40,7 @@ class EmbeddingCache:
         label = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(encoder.name).name)[:40]
         self.folder = cache_folder(ROOM, f"{label}-{encoder.key[:24]}-{view}")
         self.record = np.dtype([("digest", "V32"), ("embedding", "<f4", (encoder.dim,))])
-        self.lock = FileLock(self.folder / "lock")
+        self.lock = FileLock(self.folder / "lock", poll_interval=0.005)
         self._digests: dict[str, NDArray[Any]] = {}  # of each segment, (n,) V32
         self._rows: dict[bytes, tuple[str, int]] = {}
         self._dropped: set[str] = set()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,7 +23,9 @@ Make = Callable[[list[int]], Iterator[Tensor]]
 View = Callable[[Tensor], Tensor]
 
 TTA = ("none", "flip")
-SEGMENT = 2048  # embeddings that are lost at most when a process is killed
+SEGMENT = 2048  # embeddings per file at the most
+TURN = 256  # embeddings that are lost at most when a process is killed
+PAUSE = 0.02  # seconds between turns, in which a process that waits can take the lock
 # Pixels per forward pass. On a processor larger batches make tensors so large that each is handed
 # back to the system and asked for again: half of the time goes there with 16 images of 224 pixels.
 CPU_PIXELS = 4 * 224 * 224
@@ -60,6 +63,7 @@ def encode_views(
     digests: Sequence[bytes],
     make: Make,
     advance: Advance = lambda done: None,
+    turn: int = TURN,
 ) -> Floats:
     """`encode_missing`, averaged over the views that `tta` asks for: (n, d).
 
@@ -69,7 +73,7 @@ def encode_views(
     views: dict[str, View] = {kind: _same}
     if tta == "flip":
         views["flip" if kind == "plain" else f"{kind}-flip"] = _mirror
-    caches = encode_missing(encoder, views, digests, make, advance)
+    caches = encode_missing(encoder, views, digests, make, advance, turn)
     mean, there = caches[0].find(digests)
     for cache in caches[1:]:
         for start in range(0, len(digests), SEGMENT):  # a second copy only of a part
@@ -90,44 +94,56 @@ def encode_missing(
     digests: Sequence[bytes],
     make: Make,
     advance: Advance = lambda done: None,
+    turn: int = TURN,
 ) -> list[EmbeddingCache]:
     """For each view, a cache that knows all digests; what no view lacks is not even decoded.
 
     make : rows -> their inputs for the encoder, batch by batch
-    One process encodes while others wait; they then find what it has left.
+    turn : images after which what is done is written, and other processes have their turn; where
+        these work on the same images, each finds what the others have left
     """
     caches = [EmbeddingCache(encoder, view) for view in views]
     known = np.logical_and.reduce([cache.has(digests) for cache in caches])
     advance(int(known.sum()))
-    if known.all():
-        return caches
-    with ExitStack() as locked:
-        for cache in sorted(caches, key=lambda c: c.folder):
-            locked.enter_context(cache.lock)
-        late = [cache.has(digests) for cache in caches]
-        lacking = ~np.logical_and.reduce(late)
-        advance(int((~known & ~lacking).sum()))
-        rows: dict[bytes, int] = {}
-        for row in np.flatnonzero(lacking).tolist():
-            rows.setdefault(digests[row], row)
-        unknown = list(rows.values())
-        writers = [_Writer(cache, encoder.dim) for cache in caches]
-        start = 0
-        for inputs in make(unknown) if unknown else ():
-            batch = unknown[start : start + len(inputs)]
-            for view, there, writer in zip(views.values(), late, writers, strict=True):
-                new = [i for i, row in enumerate(batch) if not there[row]]
-                if new:
-                    chosen = inputs if len(new) == len(batch) else inputs[new]
-                    embeddings = encoder.encode(view(chosen)).numpy()
-                    writer.add([digests[batch[i]] for i in new], embeddings)
-            start += len(batch)
-            advance(len(batch))
-        for writer in writers:
-            writer.flush()
+    rows: dict[bytes, list[int]] = {}
+    for row in np.flatnonzero(~known).tolist():
+        rows.setdefault(digests[row], []).append(row)
+    unknown = list(rows.values())
+    writers = [_Writer(cache, encoder.dim) for cache in caches] if unknown else []
+    for start in range(0, len(unknown), turn):
+        if start:
+            time.sleep(PAUSE)
+        part = unknown[start : start + turn]
+        with _locked(caches):
+            late = [cache.has([digests[same[0]] for same in part]) for cache in caches]
+            ready = np.logical_and.reduce(late)
+            advance(sum(len(part[place]) for place in np.flatnonzero(ready).tolist()))
+            places = np.flatnonzero(~ready).tolist()
+            done = 0
+            for inputs in make([part[place][0] for place in places]) if places else ():
+                batch = places[done : done + len(inputs)]
+                for view, there, writer in zip(views.values(), late, writers, strict=True):
+                    new = [i for i, place in enumerate(batch) if not there[place]]
+                    if new:
+                        chosen = inputs if len(new) == len(batch) else inputs[new]
+                        embeddings = encoder.encode(view(chosen)).numpy()
+                        writer.add([digests[part[batch[i]][0]] for i in new], embeddings)
+                done += len(batch)
+                advance(sum(len(part[place]) for place in batch))
+            for writer in writers:
+                writer.flush()
     if not all(cache.has(digests).all() for cache in caches):
         raise _lost(caches[0])
     return caches
+
+
+@contextmanager
+def _locked(caches: Sequence[EmbeddingCache]) -> Iterator[None]:
+    """All caches at once, always in the same order."""
+    with ExitStack() as locked:
+        for cache in sorted(caches, key=lambda c: c.folder):
+            locked.enter_context(cache.lock)
+        yield
 
 
 def _lost(cache: EmbeddingCache) -> InputError:

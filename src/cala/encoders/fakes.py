@@ -13,7 +13,7 @@ from torch import Tensor
 from cala.core.mixing import FakePool, draw_pairs, draw_parents, mix
 from cala.data.images import ImageSplit
 from cala.encoders.base import Encoder
-from cala.encoders.embed import Advance, batch_size, encode_views
+from cala.encoders.embed import SEGMENT, TURN, Advance, batch_size, encode_views
 from cala.errors import InputError
 
 PAIRS = 600
@@ -50,10 +50,17 @@ def fake_pool(
     parents = split.take(rows[used.numpy()])
     digests = _digests(parents.digests(), one.tolist(), two.tolist(), lam.numpy())
 
+    room = _images(MEMORY, encoder)
+    whole: list[Tensor] = []  # all parents, where these are few
+
     def mixed(wanted: list[int]) -> Iterator[Tensor]:
-        for group in _groups(wanted, one, two, _images(MEMORY, encoder)):
+        for group in _groups(wanted, one, two, room):
             needed, at = torch.cat([one[group], two[group]]).unique(return_inverse=True)
-            pixels = _stacked(parents, needed, encoder)
+            if len(parents) <= room:
+                whole[:] = whole or [_stacked(parents, torch.arange(len(parents)), encoder)]
+                pixels, at = whole[0], needed[at]
+            else:
+                pixels = _stacked(parents, needed, encoder)
             batches = (t.split(batch_size(encoder)) for t in (*at.split(len(group)), lam[group]))
             for first, second, share in zip(*batches, strict=True):
                 x_i, x_j = (
@@ -63,7 +70,9 @@ def fake_pool(
                 yield mix(x_i, x_j, share.to(x_i)[:, None, None, None])
             del pixels  # before the next ones are decoded
 
-    features = encode_views(encoder, "mix", tta, digests, mixed, advance)
+    # Parents that do not fit are decoded again in every turn, so turns are long then.
+    turn = TURN if len(parents) <= room else SEGMENT
+    features = encode_views(encoder, "mix", tta, digests, mixed, advance, turn)
     return FakePool(torch.from_numpy(features).unflatten(0, (len(chosen), images)), chosen)
 
 

@@ -15,7 +15,7 @@ import torch
 from cala.core.mixing import FakePool, pool_shape
 from cala.data.images import ImageSet, ImageSplit
 from cala.data.sets import open_images
-from cala.encoders import load_encoder
+from cala.encoders import DOORS, ENCODERS, load_encoder
 from cala.encoders.base import Encoder
 from cala.encoders.embed import embed
 from cala.encoders.encode import held_out
@@ -100,15 +100,16 @@ def fit(
         pool = fake_pool(
             split, rows, coder, pairs=pairs, images=each, tta=tta, seed=seed, advance=count
         )
-    names = np.array(found.classes, dtype=str)[split.labels]
+    names = np.array([check_name(name) for name in found.classes], dtype=str)[split.labels]
     holdout = held_out(split, range(len(found.classes)), coder)
     notes += _fit(classifier, features, names, pool, holdout)
     notes += _about_base(split)
     uri = coder.name if isinstance(encoder, Encoder) else _lasting(os.fspath(encoder))
-    owners = SeenPhotos.empty().with_photos(digests, split.labels.tolist())
+    ids = dict(zip(classifier.classes_.tolist(), classifier.head_.classes, strict=True))
+    seen = SeenPhotos.empty().with_photos(digests, [ids[name] for name in names.tolist()])
     knowledge = Knowledge(
         classifier,
-        owners,
+        seen,
         EncoderCard(uri, coder.fingerprint, coder.dim, tta),
         reject,
         str(fakes),
@@ -149,8 +150,14 @@ def _once(found: ImageSet) -> tuple[ImageSplit, tuple[bytes, ...], int]:
             f"{shown(found.source)} has 1 class ('{shown(found.classes[0])}'): put at least two "
             "known classes there, each in a folder of its own"
         )
-    for name in found.classes:
-        check_name(name)
+    folders: dict[str, str] = {}
+    for folder in found.classes:
+        other = folders.setdefault(check_name(folder), folder)
+        if other != folder:
+            raise InputError(
+                f"the folders '{shown(other)}' and '{shown(folder)}' would be one class: put their "
+                "photos together, or rename one of them"
+            )
     split = found.train
     names = [found.classes[label] for label in split.labels]
     fresh = fresh_photos(split.names, digests_of(split), names, lambda digest: None)
@@ -208,4 +215,5 @@ def _about_base(split: ImageSplit) -> list[str]:
 
 def _lasting(uri: str) -> str:
     """A path that still leads to the encoder's file from another working folder."""
-    return os.path.abspath(uri) if os.path.exists(uri) else uri
+    named = uri in ENCODERS or uri.partition(":")[0] in DOORS
+    return uri if named else os.path.abspath(uri)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import copy
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from cala.encoders.embed import TTA
 from cala.errors import InputError
 from cala.estimator import CalaClassifier
 from cala.estimator.state import classifier_state, restore_classifier
@@ -30,6 +34,14 @@ class EncoderCard:
     fingerprint: str
     dim: int
     tta: str = "none"
+
+    def check_same(self, other: EncoderCard, model: Path) -> None:
+        """Raise if embeddings made for the other card do not fit into this model."""
+        if (self.fingerprint, self.tta) != (other.fingerprint, other.tta):
+            raise InputError(
+                f"{shown(model)} was made anew with another encoder ({shown(self.uri)}) since it "
+                "was opened: open it again"
+            )
 
 
 @dataclass(frozen=True)
@@ -85,7 +97,10 @@ class Knowledge:
 
     def renamed(self, old: str, new: str) -> Knowledge:
         self.check_known(old)
-        return replace(self, classifier=copy.copy(self.classifier).rename(old, check_name(new)))
+        name = check_name(new)
+        if name == old:
+            raise InputError(f"'{shown(old)}' has that name already")
+        return replace(self, classifier=copy.copy(self.classifier).rename(old, name))
 
     def check_known(self, name: str) -> None:
         if name not in self.names:
@@ -126,12 +141,28 @@ class Knowledge:
         }
         return Content(meta, groups)
 
+    def _check(self, meta: dict[str, Any]) -> None:
+        """Raise where parts do not fit together."""
+        head = self.classifier.head_
+        listed = [(one["name"], one["kind"]) for one in meta["classes"]]
+        own = [(name, self.kind_at(column)) for column, name in enumerate(self.names)]
+        fits = (
+            listed == own
+            and self.encoder.dim == head.dim
+            and self.encoder.tta in TTA
+            and 0 <= self.reject < 1
+            and self.seen.digest.shape == (len(self.seen), 32)
+            and len(head.logits(torch.ones(1, head.dim, dtype=head.dtype))[0]) == len(own)
+        )
+        if not fits:
+            raise ValueError("its parts do not fit together")
+
     @classmethod
     def from_content(cls, content: Content) -> Knowledge:
         meta, groups = content.meta, content.groups
         try:
             state = {**meta["classifier"], "tensors": {**groups["base"], **groups["classes"]}}
-            return cls(
+            found = cls(
                 classifier=restore_classifier(state),
                 seen=SeenPhotos(**groups["photos"]),
                 encoder=EncoderCard(**meta["encoder"]),
@@ -139,15 +170,26 @@ class Knowledge:
                 fakes=str(meta["fakes"]),
                 notes=tuple(meta["notes"]),
             )
-        except (KeyError, TypeError, RuntimeError) as error:
-            raise InputError(f"the model does not hold what it should ({error})") from error
+            found._check(meta)
+            return found
+        except InputError:
+            raise
+        except Exception as error:  # whatever values of wrong kinds lead to
+            what = f"{type(error).__name__}: {shown(error)[:200]}"
+            raise InputError(f"the model does not hold what it should ({what})") from error
 
 
-def check_name(name: Any) -> str:
-    """A name that a class may have."""
-    if not isinstance(name, str) or not name.strip() or name.endswith("\0"):
-        raise InputError(f"a class cannot be called {name!r}: give it a name in letters")
-    if name == UNKNOWN:
+def plain_name(given: Any) -> str:
+    """A name without blanks around it, in one way of writing accents."""
+    return unicodedata.normalize("NFC", given).strip() if isinstance(given, str) else ""
+
+
+def check_name(given: Any) -> str:
+    """The plain name that a class gets; one that would mislead is refused."""
+    name = plain_name(given)
+    if not any(c.isprintable() and not c.isspace() for c in name) or "\0" in name:
+        raise InputError(f"a class cannot be called {given!r}: give it a name in letters")
+    if name.casefold() == UNKNOWN:
         raise InputError(
             f"a class cannot be called '{UNKNOWN}', which stands for photos that fit no class: "
             "choose another name"

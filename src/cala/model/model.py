@@ -6,7 +6,9 @@ import copy
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +20,10 @@ from cala.data.survey import survey
 from cala.encoders import load_encoder
 from cala.encoders.base import Encoder
 from cala.encoders.embed import embed
-from cala.errors import InputError
-from cala.files import shown
+from cala.errors import CalaError, InputError
+from cala.files import reason, shown
 from cala.model.evaluation import Evaluation, evaluate
-from cala.model.knowledge import Knowledge, check_name
+from cala.model.knowledge import Knowledge, check_name, plain_name
 from cala.model.learnable import digests_of, fresh_photos, journal_entry
 from cala.model.photos import gather
 from cala.model.prediction import Prediction, predict
@@ -75,9 +77,14 @@ class Model:
     ) -> Model:
         store.create(knowledge.to_content(), entry)
         if thumbnails is not None:
-            write_thumbnails(store.path, thumbnails)
-        model = cls(store.path, encoder=encoder)
-        return model
+            try:
+                write_thumbnails(store.path, thumbnails)
+            except OSError as error:
+                raise InputError(
+                    f"the model {shown(store.path)} is made, but not all of its thumbnails "
+                    f"({reason(error)})"
+                ) from error
+        return cls(store.path, encoder=encoder)
 
     def __repr__(self) -> str:
         return f"Model({str(self.path)!r}: {len(self.classes)} classes)"
@@ -126,7 +133,9 @@ class Model:
 
     def reload(self) -> Model:
         """See what other processes have changed."""
-        self.knowledge = Knowledge.from_content(self.store.read())
+        before, self.knowledge = self.knowledge, Knowledge.from_content(self.store.read())
+        if before.encoder.fingerprint != self.knowledge.encoder.fingerprint:
+            self._encoder = None  # the folder holds another model by now
         return self
 
     # Changes
@@ -145,29 +154,33 @@ class Model:
         images : paths, folders, PIL images or arrays; label : their class, or one for each
         """
         split = gather(images)
-        names = [label] * len(split) if isinstance(label, str) else list(label)
-        if len(names) != len(split):
-            raise InputError(f"{len(names)} labels for {len(split)} photos: give one for each")
-        for name in set(names):
-            check_name(name)
+        names = [check_name(name) for name in _one_each(label, len(split))]
         skipped: tuple[str, ...] = ()
         if skip_bad:
             split, names, skipped = _readable(split, names)
         digests = digests_of(split)
-        features = embed(split, self.encoder, tta=self.knowledge.encoder.tta, advance=advance)
+        card = self.knowledge.encoder
+        features = embed(split, self.encoder, tta=card.tta, advance=advance)
         done: list[tuple[Knowledge, Added]] = []
+        pictures: list[Path] = []
 
         def make(content: Content) -> tuple[Content, Entry] | None:
             before = Knowledge.from_content(content)
-            after, added = _learned(before, split, features, names, digests)
+            before.encoder.check_same(card, self.path)
+            after, added, fresh = _learned(before, split, features, names, digests)
             done.append((after, added))
             if not added.photos:
                 return None
             if keep_thumbnails:
-                write_thumbnails(self.path, split)
-            return after.to_content(), journal_entry("add", added.photos, digests, added.again)
+                pictures.extend(write_thumbnails(self.path, split))
+            return after.to_content(), journal_entry("add", added.photos, fresh, added.again)
 
-        version = self.store.change(make)
+        try:
+            version = self.store.change(make)
+        except BaseException:
+            for picture in pictures:
+                picture.unlink(missing_ok=True)
+            raise
         self.knowledge, added = done[-1]
         return replace(added, version=version, skipped=skipped)
 
@@ -199,7 +212,7 @@ class Model:
             classifier = knowledge.classifier
             if objective is not None or max_base_loss is not None:
                 classifier = copy.copy(classifier)
-                classifier.objective = objective or "accuracy"
+                classifier.objective = "accuracy" if objective is None else objective
                 classifier.max_base_loss = max_base_loss
                 classifier.set_operating_point(classifier.objective, max_base_loss=max_base_loss)
             rate = knowledge.reject if reject is None else reject
@@ -229,7 +242,8 @@ class Model:
         return self.cleared()
 
     def cleared(self) -> Model:
-        drop_thumbnails(self.path, lambda: self.store.reachable("photos"))
+        with suppress(CalaError, OSError):  # the change has happened, whatever comes of this
+            drop_thumbnails(self.path, lambda: self.store.reachable("photos"))
         return self.reload()
 
     # Questions
@@ -277,15 +291,16 @@ class Model:
     def evaluate(
         self,
         images: Any,
-        labels: Sequence[str],
+        labels: str | Sequence[str],
         *,
         reject: float | None = None,
         advance: Advance = lambda done: None,
     ) -> Evaluation:
         """How well it does on labelled photos; classes that it does not know are strangers."""
+        if reject is not None:
+            check_reject(reject)
         split = gather(images)
-        if len(labels) != len(split):
-            raise InputError(f"{len(labels)} labels for {len(split)} photos: give one for each")
+        labels = [plain_name(label) for label in _one_each(labels, len(split))]
         features = embed(split, self.encoder, tta=self.knowledge.encoder.tta, advance=advance)
         seen = self.knowledge.seen.owners()
         again = sum(digest in seen for digest in digests_of(split))
@@ -311,9 +326,22 @@ def load(
 
 def check_reject(rate: Any) -> float:
     """A share from 0 (never unknown) to 1."""
-    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate < 1:
+    if isinstance(rate, bool) or not isinstance(rate, Real) or not 0 <= float(rate) < 1:
         raise InputError(f"reject is {rate!r}: give a share from 0 to 1, such as 0.05")
     return float(rate)
+
+
+def _one_each(label: Any, count: int) -> list[str]:
+    """A label for each of `count` photos, from one for all or one for each."""
+    if isinstance(label, str):
+        return [label] * count
+    try:
+        labels = list(label)
+    except TypeError:
+        raise InputError(f"the label is {label!r}: give a name, or one for each photo") from None
+    if len(labels) != count:
+        raise InputError(f"{len(labels)} labels for {count} photos: give one for each")
+    return labels
 
 
 def _learned(
@@ -322,7 +350,8 @@ def _learned(
     features: NDArray[np.float32],
     names: Sequence[str],
     digests: Sequence[bytes],
-) -> tuple[Knowledge, Added]:
+) -> tuple[Knowledge, Added, Sequence[bytes]]:
+    """What is known then, what was added, and the digests of the photos that were new."""
     ids = dict(zip(before.classifier.head_.classes, before.names, strict=True))
     owners = before.seen.owners()
 
@@ -334,8 +363,9 @@ def _learned(
     new = tuple(name for name in counts if name not in before.names)
     added = Added(counts, new, fresh.again)
     if not counts:
-        return before, added
-    return before.with_photos(features[fresh.rows], fresh.names, fresh.digests), added
+        return before, added, ()
+    after = before.with_photos(features[fresh.rows], fresh.names, fresh.digests)
+    return after, added, fresh.digests
 
 
 def _readable(split: ImageSplit, names: list[str]) -> tuple[ImageSplit, list[str], tuple[str, ...]]:

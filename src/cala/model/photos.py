@@ -67,8 +67,8 @@ def gather(images: Any, labels: Sequence[int] | None = None) -> ImageSplit:
 
 
 def find_files(paths: Sequence[str | os.PathLike[str]]) -> list[Path]:
-    """Files as they are given, and the image files below folders, in order; each once."""
-    found: dict[Path, None] = {}
+    """Files as they are given, and the image files below folders, in order."""
+    found: list[Path] = []
     for given in paths:
         path = Path(given)
         try:
@@ -79,10 +79,10 @@ def find_files(paths: Sequence[str | os.PathLike[str]]) -> list[Path]:
         inside = _below(path) if is_folder else [path]
         if not inside:
             raise InputError(f"{shown(path)} holds no image ({', '.join(sorted(SUFFIXES))})")
-        found.update(dict.fromkeys(inside))
+        found += inside
     if not found:
         raise InputError("no photo was given: name files or folders")
-    return list(found)
+    return found
 
 
 def with_readable(

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cala.core.prototypes import normalise
+from cala.errors import InputError
 from cala.estimator.arguments import as_tensor
 from cala.heads import AdaptedHead, Head
 from cala.heads.rejection import host_of
@@ -98,6 +99,8 @@ def predict(
 ) -> list[Prediction]:
     """Answers for photos (n, d) called `names`."""
     check_choice("value of unknown", unknown, MODES)
+    if isinstance(top, bool) or not isinstance(top, int) or top < 1:
+        raise InputError(f"top is {top!r}: give a whole number, at least 1")
     rate = knowledge.reject if reject is None else reject
     answers: list[Prediction] = []
     for start in range(0, len(features), ROWS):
@@ -134,7 +137,7 @@ def _part(
     head, labels = knowledge.classifier.head_, knowledge.names
     scores = _Scores.of(head, features)
     shares = (scores.plain + scores.shift).softmax(1)
-    values, columns = shares.topk(min(max(top, 1), len(labels)), dim=1)
+    values, columns = shares.topk(min(top, len(labels)), dim=1)
     fits = _familiarity(knowledge, scores) if unknown != "off" else [float("nan")] * len(names)
     reasons = _reasons(knowledge, scores, max(top, 3)) if why else [None] * len(names)
     answers = []

@@ -18,8 +18,9 @@ SIDE = 160
 BATCH = 64
 
 
-def write_thumbnails(model: Path, split: ImageSplit) -> None:
-    """One JPEG per photo, called after the photo's digest; those that are there stay."""
+def write_thumbnails(model: Path, split: ImageSplit) -> list[Path]:
+    """One JPEG per photo, called after the photo's digest; returns those that are new."""
+    new: list[Path] = []
     folder = model / FOLDER
     folder.mkdir(exist_ok=True)
     digests = split.digests()
@@ -31,8 +32,10 @@ def write_thumbnails(model: Path, split: ImageSplit) -> None:
             picture.thumbnail((SIDE, SIDE))
             written = io.BytesIO()
             picture.save(written, "JPEG", quality=85)
-            write_bytes(thumbnail(model, digests[lacking[start + place]]), written.getvalue())
+            new.append(thumbnail(model, digests[lacking[start + place]]))
+            write_bytes(new[-1], written.getvalue())
         start += len(batch)
+    return new
 
 
 def thumbnail(model: Path, digest: str) -> Path:

@@ -40,7 +40,7 @@ def read_document(path: Path) -> Document:
         found = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise _damaged(path, reason(error)) from error
     if not isinstance(found, dict):
         raise _damaged(path, "it is no JSON object")

@@ -1,7 +1,7 @@
 """A model's folder: versions, each written aside and switched to in one step.
 
     model.json      the current version: what a person wants to know, and names of blobs
-    history/N.json  versions that undo and redo can reach
+    history/N.json  versions that undo can reach; N.undone.json those that redo can
     blobs/*.safetensors  tensors, named after their SHA-256
 
 A change writes its blobs, then the history, then replaces `model.json`: that is the moment at
@@ -38,12 +38,27 @@ TRIES = 5
 
 def is_store(path: Path) -> bool:
     """Whether a model lies there, whole or damaged."""
-    return (path / CURRENT).exists() or any((path / "history").glob("[0-9]*.json"))
+    try:
+        path.lstat()
+        return (path / CURRENT).exists() or any((path / "history").glob("[0-9]*.json"))
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError) as error:
+        raise InputError(f"no model can lie at {shown(path)} ({reason(error)})") from error
 
 
 def is_rest(path: Path) -> bool:
     """Whether a writer of `model.json` that was killed has left this."""
     return path.name.startswith(f".{CURRENT}.") and path.name.endswith(".tmp")
+
+
+def _blobs_of(path: Path) -> set[str]:
+    """What a version needs; one that is damaged needs nothing and goes."""
+    try:
+        return set(read_document(path)["blobs"].values())
+    except InputError:
+        path.unlink()
+        return set()
 
 
 class Store:
@@ -125,11 +140,17 @@ class Store:
             raise
         except (InputError, FileNotFoundError):
             return self._recover()
-        if not now["undo"]:
-            raise StateError(f"{shown(self.path)} has no earlier version to go back to")
-        *rest, last = now["undo"]
-        entry = Entry("undo", {"of": now["version"], "to": last})
-        return self._move(now, last, entry, undo=rest, redo=[*now["redo"], now["version"]])
+        stack = list(now["undo"])
+        while stack:
+            last = stack.pop()
+            try:
+                target = self._whole(self._history(last))
+            except (InputError, FileNotFoundError):
+                continue  # damaged or gone: the one before it, then
+            self._keep(now, undone=True)
+            entry = Entry("undo", {"of": now["version"], "to": last})
+            return self._move(now, target, entry, stack, [*now["redo"], now["version"]])
+        raise StateError(f"{shown(self.path)} has no earlier version to go back to")
 
     def redo(self) -> int:
         """Take an undo back, as long as nothing else was changed since."""
@@ -140,8 +161,13 @@ class Store:
                 if not now["redo"]:
                     raise StateError(f"{shown(self.path)} has no undo to take back")
                 *rest, last = now["redo"]
-                entry = Entry("redo", {"to": last})
-                return self._move(now, last, entry, undo=[*now["undo"], now["version"]], redo=rest)
+                try:
+                    target = self._whole(self._history(last, undone=True))
+                except FileNotFoundError as error:
+                    raise InputError(f"version {last} of {shown(self.path)} is gone") from error
+                self._keep(now)
+                undo = [*now["undo"], now["version"]]
+                return self._move(now, target, Entry("redo", {"to": last}), undo, rest)
         except OSError as error:
             raise self._unwritable(error) from error
 
@@ -162,8 +188,8 @@ class Store:
         with self._locked():
             now = self._document()
             names = {now["blobs"][group]}
-            for version in (*now["undo"], *now["redo"]):
-                names.add(read_document(self._history(version))["blobs"][group])
+            for path in self._reachable(now):
+                names.add(read_document(path)["blobs"][group])
             yield from (read_blob(self.path / "blobs", name) for name in sorted(names))
 
     def _retried(self, look: Callable[[], Any]) -> Any:
@@ -196,8 +222,23 @@ class Store:
         }
         return Content(document["meta"], groups)
 
-    def _history(self, version: int) -> Path:
-        return self.path / "history" / f"{version:06}.json"
+    def _history(self, version: int, undone: bool = False) -> Path:
+        return self.path / "history" / f"{version:06}{'.undone' if undone else ''}.json"
+
+    def _reachable(self, document: Document) -> list[Path]:
+        """Versions that undo and redo can reach, and the one that an undo went back to."""
+        versions = {*document["undo"], *([document["like"]] if document.get("like") else [])}
+        paths = [self._history(version) for version in sorted(versions)]
+        return paths + [self._history(version, undone=True) for version in document["redo"]]
+
+    def _whole(self, path: Path) -> Document:
+        """A version of which nothing is damaged or gone."""
+        document = read_document(path)
+        self._content(document)
+        return document
+
+    def _keep(self, document: Document, undone: bool = False) -> None:
+        write_document(self._history(document["version"], undone), document)
 
     def _write(self, content: Content, entry: Entry, before: Document | None) -> int:
         blobs = self.path / "blobs"
@@ -205,66 +246,83 @@ class Store:
             if not folder.is_dir():
                 folder.mkdir()
                 sync_folder(self.path)
-        names = {group: write_blob(blobs, tensors) for group, tensors in content.groups.items()}
-        version = 1 if before is None else before["version"] + 1
-        new = {
-            "format": FORMAT,
-            "version": version,
-            "meta": content.meta,
-            "blobs": names,
-            "journal": [*(before["journal"] if before else []), entry.dated(version)],
-            "undo": [*before["undo"], before["version"]][-UNDO_STEPS:] if before else [],
-            "redo": [],
-        }
-        self._switch(before, new)
+        before_it = {path.name for path in blobs.iterdir()}
+        try:
+            names = {group: write_blob(blobs, tensors) for group, tensors in content.groups.items()}
+            version = 1 if before is None else before["version"] + 1
+            new = {
+                "format": FORMAT,
+                "version": version,
+                "meta": content.meta,
+                "blobs": names,
+                "journal": [*(before["journal"] if before else []), entry.dated(version)],
+                "undo": [*before["undo"], before["version"]][-UNDO_STEPS:] if before else [],
+                "redo": [],
+            }
+            if before is not None:
+                self._keep(before)
+            self._switch(new)
+        except OSError:
+            self._take_back(before, before_it)
+            raise
         return version
 
+    def _take_back(self, before: Document | None, blobs: set[str]) -> None:
+        """Delete what a change that failed has written: a full disk is not to stay full by it."""
+        with suppress(OSError):
+            if before is not None:
+                self._history(before["version"]).unlink(missing_ok=True)
+            for path in (self.path / "blobs").iterdir():
+                if path.name not in blobs:
+                    path.unlink(missing_ok=True)
+
     def _move(
-        self, now: Document, to: int, entry: Entry, *, undo: list[int], redo: list[int]
+        self, now: Document, target: Document, entry: Entry, undo: list[int], redo: list[int]
     ) -> int:
-        try:
-            target = read_document(self._history(to))
-        except FileNotFoundError as error:
-            raise InputError(f"version {to} of {shown(self.path)} is gone") from error
         version = now["version"] + 1
         journal = [*now["journal"], entry.dated(version)]
-        new = {**target, "version": version, "journal": journal, "undo": undo, "redo": redo}
-        self._content(new)  # not to a version that is damaged
-        self._switch(now, new)
+        moved = {"version": version, "journal": journal, "undo": undo, "redo": redo}
+        if entry.action == "undo":
+            moved["like"] = target["version"]
+        self._switch({**target, **moved})
         return version
 
     def _recover(self) -> int:
-        """Where the present version is damaged: the newest one that is not."""
-        for path in sorted((self.path / "history").glob("[0-9]*.json"), reverse=True):
+        """Where the present version is damaged: the newest one that is not.
+
+        One that was undone only where nothing else is left.
+        """
+        history = self.path / "history"
+        kept = sorted(history.glob("[0-9]*[0-9].json"), reverse=True)
+        for path in [*kept, *sorted(history.glob("*.undone.json"), reverse=True)]:
             try:
-                target = read_document(path)
-                self._content(target)
+                target = self._whole(path)
             except (InputError, FileNotFoundError):
                 continue
-            version = target["version"] + 2  # the damaged one may have been the next
+            newest = max(int(other.name[:6]) for other in history.glob("[0-9]*.json"))
+            version = newest + 2  # the damaged one may have been the next
             entry = Entry("recover", {"to": target["version"]})
             journal = [*target["journal"], entry.dated(version)]
-            self._switch(None, {**target, "version": version, "journal": journal, "redo": []})
+            undo = [number for number in target["undo"] if self._history(number).exists()]
+            moved = {"version": version, "journal": journal, "undo": undo, "redo": []}
+            self._switch({**target, **moved})
             return version
         raise InputError(
             f"{shown(self.path)} is damaged and has no earlier version to go back to: put back a "
             "copy, or make it again with `cala fit`"
         )
 
-    def _switch(self, before: Document | None, new: Document) -> None:
-        if before is not None:
-            write_document(self._history(before["version"]), before)
+    def _switch(self, new: Document) -> None:
         write_document(self.path / CURRENT, new)  # from here on the change has happened
         with suppress(OSError, InputError):
             self._clear(new)
 
     def _clear(self, document: Document) -> None:
-        reachable = {*document["undo"], *document["redo"]}
         needed = set(document["blobs"].values())
-        kept = {self._history(version).name for version in reachable}
+        kept = {path.name for path in self._reachable(document)}
         for path in (self.path / "history").iterdir():
             if path.name in kept:
-                needed |= set(read_document(path)["blobs"].values())
+                needed |= _blobs_of(path)
             else:
                 path.unlink()
         drop_blobs(self.path / "blobs", needed)
