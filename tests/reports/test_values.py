@@ -116,6 +116,14 @@ def test_a_configuration_of_other_kinds(run):
     assert len(notes) == 3
 
 
+def test_missing_cells_are_named_with_their_seeds(run):
+    change_config(run, draws=["canonical", "random:0"], seeds=[0, 1])
+    assert read_run(run).notes == [
+        f"{method}: 2 of 4 cells are missing (canonical, seed 1; random:0, seed 1)."
+        for method in ("nearest-mean", "cala")
+    ]
+
+
 def test_brackets_without_end(run):
     text = (run / "records.jsonl").read_text()
     (run / "records.jsonl").write_text(text + "[" * 200_000 + "\n")
