@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +27,20 @@ class Colours(nn.Module):
 
 def colours() -> nn.Module:
     return Colours()
+
+
+class SlowColours(Colours):
+    """Leaves a file beside the cache when it is first used, and takes its time."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        if len(images) > 1:
+            Path(os.environ["CALA_CACHE"]).with_name("started").touch()
+            time.sleep(0.5)
+        return super().forward(images)
+
+
+def slow_colours() -> nn.Module:
+    return SlowColours()
 
 
 ENCODER = "torch:model.photos:colours"

@@ -251,9 +251,9 @@ def test_a_small_base_still_gives_a_sensible_model(tmp_path, classes, each):
     said = " ".join(model.knowledge.notes)
     assert ("fewer than 5 photos" in said) == (each < 5)
     if each == 1:
-        assert "adapter is off" in said
+        assert "with one photo per class nothing can be learned" in said
     elif classes < 5:
-        assert "LA" in said
+        assert "one shift serves all new classes" in said
 
 
 def test_fakes_are_bounded_and_cached(photos, tmp_path, monkeypatch):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+import signal
 import sys
+import threading
 
 import typer
 
@@ -58,13 +61,40 @@ app.add_typer(data.app, name="data")
 app.add_typer(cache.app, name="cache")
 
 
+def flow(commands: typer.Typer) -> None:
+    """Help texts as paragraphs of one line each, for the terminal to wrap, whatever its width."""
+    for command in commands.registered_commands:
+        text = inspect.getdoc(command.callback) or ""
+        paragraphs = (" ".join(part.split()) for part in text.split("\n\n"))
+        command.help = "\n\n".join(paragraphs)
+    for group in commands.registered_groups:
+        if group.typer_instance is not None:
+            flow(group.typer_instance)
+
+
+flow(app)
+
+
+class Stopped(BaseException):
+    """Ctrl-C. The command line library would swallow the usual exception without a word."""
+
+
+def _stop(*_: object) -> None:
+    raise Stopped
+
+
 def main() -> None:
     """Entry point: an error of the user's is one line and exit code 2, never a traceback."""
+    first = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGINT, _stop) if first else None
     try:
         app()
     except CalaError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(2)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Stopped):
         typer.echo("interrupted; the same command continues where it stopped", err=True)
         sys.exit(130)
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGINT, before)

@@ -45,11 +45,13 @@ def evaluate(
     from cala.errors import InputError
     from cala.files import shown
     from cala.model import load
+    from cala.model.knowledge import plain_name
     from cala.model.labelled import labelled_files
     from cala.model.photos import with_readable
 
     opened = load(model, encoder=encoder, device=choose_device(device))
-    paths, names = labelled_files(photos, "test")
+    notes: list[str] = []
+    paths, names = labelled_files(photos, "test", notes)
     label = dict(zip(paths, names, strict=True))
     done = 0
     with progress_bar("looking at photos", quiet) as advance:
@@ -71,14 +73,20 @@ def evaluate(
             f"{shown(path)}: {reason}. Mend or remove it, or leave out such photos with --skip-bad"
         )
     if as_json:
-        typer.echo(json.dumps({"model": str(model), "version": opened.version, **found.to_json()}))
+        said = {"model": str(model), "version": opened.version, **found.to_json(), "notes": notes}
+        typer.echo(json.dumps(said))
         return
+    for text in notes:
+        note(text)
     for path, reason in bad:
         note(f"left out {shown(path)}: {reason}")
-    _print(found, mistakes)
+    if not opened.knowledge.can_reject(reject):
+        note("the model has too few photos to call anything unknown at this rate")
+    strangers = sorted({name for name in names if plain_name(name) not in opened.classes})
+    _print(found, mistakes, strangers)
 
 
-def _print(found: Evaluation, most: int) -> None:
+def _print(found: Evaluation, most: int, strangers: list[str]) -> None:
     from cala.files import shown
 
     if found.learned_from:
@@ -94,7 +102,13 @@ def _print(found: Evaluation, most: int) -> None:
         typer.echo(f"{'all':15} {percent(found.accuracy):>7}  of {found.photos:,} photos")
     if found.hm == found.hm:
         typer.echo(f"{'harmonic mean':15} {percent(found.hm):>7}")
-    _print_unknown(found)
+    if found.answered == found.answered and found.answered != found.accuracy:
+        typer.echo(
+            f"{'as answered':15} {percent(found.answered):>7}  where 'unknown' counts as wrong"
+        )
+    if not found.photos:
+        note("no folder is named like a class of the model: all of them are strangers")
+    _print_unknown(found, strangers)
     wrong = found.mistakes(most)
     if wrong:
         typer.echo("\nmistaken most often:")
@@ -105,7 +119,9 @@ def _print(found: Evaluation, most: int) -> None:
         )
 
 
-def _print_unknown(found: Evaluation) -> None:
+def _print_unknown(found: Evaluation, strangers: list[str]) -> None:
+    from cala.files import shown
+
     judged = found.rejections
     parts = [("known", judged.known), ("new", judged.new)]
     there = [(kind, share) for kind, share in parts if share == share]
@@ -113,8 +129,13 @@ def _print_unknown(found: Evaluation) -> None:
     if said:
         typer.echo(f"\ncalled unknown by mistake: {said} (asked for: {percent(judged.rate)})")
     if judged.strange_photos:
+        few = ", ".join(shown(name) for name in strangers[:3])
+        more = f" and {len(strangers) - 3} more" if len(strangers) > 3 else ""
+        typer.echo(f"strangers ({few}{more}):")
         typer.echo(
-            f"strangers: {percent(judged.strange)} of {judged.strange_photos:,} photos called "
-            f"unknown; AUROC {judged.auroc:.3f}, {percent(judged.fpr95)} pass where 95 % of the "
-            "others do"
+            f"  {percent(judged.strange)} of {judged.strange_photos:,} photos called unknown"
+        )
+    if judged.auroc == judged.auroc:
+        typer.echo(
+            f"  AUROC {judged.auroc:.3f}; {percent(judged.fpr95)} pass where 95 % of the others do"
         )

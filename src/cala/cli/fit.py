@@ -7,7 +7,17 @@ from pathlib import Path
 
 import typer
 
-from cala.cli.own import AS_JSON, DEVICE, ENCODER, MODEL, QUIET, SKIP_BAD, THUMBNAILS, note
+from cala.cli.own import (
+    AS_JSON,
+    DEVICE,
+    ENCODER,
+    MODEL,
+    QUIET,
+    SKIP_BAD,
+    THUMBNAILS,
+    note,
+    photos_named,
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -59,7 +69,7 @@ def fit(
     from cala.files import shown
     from cala.model import fit as make
 
-    with progress_bar("looking at photos", quiet) as advance:
+    with photos_named(), progress_bar("photos and mixed images", quiet) as advance:
         model = make(
             photos,
             out,
@@ -129,17 +139,18 @@ def add(
     from cala.model.photos import find_files
 
     opened = load(model, encoder=encoder, device=choose_device(device))
+    notes: list[str] = []
     if name is not None:
         paths = find_files(photos)
         names = [name] * len(paths)
     else:
         paths, names = [], []
         for folder in photos:
-            found, labels = labelled_files(folder)
+            found, labels = labelled_files(folder, notes=notes)
             paths += found
             names += labels
     done = 0
-    with progress_bar("looking at photos", quiet) as advance:
+    with photos_named(), progress_bar("looking at photos", quiet) as advance:
 
         def count(images: int) -> None:
             nonlocal done
@@ -156,20 +167,28 @@ def add(
             "photos": added.photos,
             "new": list(added.new),
             "again": added.again,
+            "alike": added.alike,
             "skipped": added.skipped,
+            "notes": notes,
         }
         typer.echo(json.dumps(said))
         return
-    for bad in added.skipped:
-        note(f"left out {bad}")
+    for text in (*notes, *(f"left out {bad}" for bad in added.skipped)):
+        note(text)
+    for label, other in added.alike.items():
+        note(
+            f"'{shown(label)}' is a new class beside '{shown(other)}'; if that was meant, "
+            f"`cala undo {shown(model)}`, and add the photos to '{shown(other)}'"
+        )
     if added.again:
         note(f"{added.again} photos were known already and were not counted again")
     if not added.photos:
         typer.echo(f"{shown(model)}: nothing new")
         return
     for label, count_ in added.photos.items():
-        kind = "new class" if label in added.new else "more photos"
-        typer.echo(f"{shown(label)}: {kind}, {count_} {'photo' if count_ == 1 else 'photos'}")
+        photos_ = "photo" if count_ == 1 else "photos"
+        said_ = f"new class, {count_}" if label in added.new else f"{count_} more"
+        typer.echo(f"{shown(label)}: {said_} {photos_}")
     if not quiet:
         typer.echo(
             f"{shown(model)} knows {len(opened.classes)} classes now (version {added.version}); "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from cala.cli.own import AS_JSON, MODEL, note
+from cala.cli.own import AS_JSON, MODEL, note, percent
 
 if TYPE_CHECKING:
     from cala.model import Model
@@ -125,17 +125,24 @@ def _say(opened: Model, version: int, action: str, as_json: bool) -> None:
         said = {"model": str(opened.path), "version": version, "classes": opened.classes}
         typer.echo(json.dumps({"action": action, **said}))
         return
-    typer.echo(f"{shown(opened.path)} knows {len(opened.classes)} classes (version {version})")
+    from cala.model.overview import told
+
+    done = told(opened.history())[-1][1]
+    count = len(opened.classes)
+    typer.echo(f"{shown(done)}; {shown(opened.path)} knows {count} classes (version {version})")
 
 
 def _print(found: dict[str, Any]) -> None:
     from cala.files import shown
 
     encoder, settings = found["encoder"], found["settings"]
+    loss = settings["max_base_loss"]
+    point = settings["objective"] if loss is None else f"known classes may lose {percent(loss)}"
     typer.echo(
-        f"{shown(found['model'])}, version {found['version']}: {len(found['classes'])} classes; "
-        f"{shown(encoder['uri'])}, {settings['method']}, {settings['objective']}, "
-        f"unknown at {settings['reject']}"
+        f"{shown(found['model'])}, version {found['version']}: {len(found['classes'])} classes"
+    )
+    typer.echo(
+        f"{shown(encoder['uri'])}, {settings['method']}, {point}, unknown at {settings['reject']}"
     )
     width = max(len(shown(one["name"])) for one in found["classes"])
     width = min(max(width, 5), 40)
@@ -148,8 +155,8 @@ def _print(found: dict[str, Any]) -> None:
             f"{shown(one['name']):{width}}  {one['kind']:5}  {one['photos']:6,}  {beta:>6}  "
             f"{closest}"
         )
-    typer.echo("\nhistory:")
+    typer.echo("\nhistory (times in UTC):")
     for entry in found["history"]:
-        typer.echo(f"  {entry['version']:>3}  {entry['time'][:16]}  {entry['text']}")
+        typer.echo(f"  {entry['version']:>3}  {entry['time'][:16]}  {shown(entry['text'])}")
     for text in found["notes"]:
-        note(text)
+        note(f"when it was made: {text}")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import typer
 
 MODEL = typer.Argument(..., help="The model: the folder that `cala fit` made.")
 SKIP_BAD = typer.Option(False, "--skip-bad", help="Leave out photos that cannot be read.")
 THUMBNAILS = typer.Option(
-    False, "--keep-thumbnails", help="Store small copies of the photos for `cala serve`."
+    False, "--keep-thumbnails", help="Store small copies of the photos beside the model."
 )
 ENCODER = typer.Option(
     None, help="Where the model's encoder is, if it has moved.", show_default=False
@@ -20,6 +23,20 @@ QUIET = typer.Option(False, "--quiet", "-q", help="No progress, no hints.")
 def note(text: str) -> None:
     """Something the user should know, on the error stream."""
     typer.echo(f"note: {text}", err=True)
+
+
+@contextmanager
+def photos_named() -> Iterator[None]:
+    """An error about a photo says how to go on without it."""
+    from cala.data.decoding import ImageError
+    from cala.errors import InputError
+
+    try:
+        yield
+    except ImageError as error:
+        raise InputError(
+            f"{error}. Mend or remove it, or leave out such photos with --skip-bad"
+        ) from error
 
 
 def percent(share: float) -> str:

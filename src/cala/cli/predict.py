@@ -43,8 +43,9 @@ def predict(
 ) -> None:
     """Say what photos show, or that they fit nothing the model knows.
 
-    Photos that cannot be read are named; the others are answered all the same, and the exit code
-    is 1.
+    A percentage compares the model's classes with each other: it says nothing about photos that
+    fit none of them. Photos that cannot be read are named; the others are answered all the same,
+    and the exit code is 1.
 
     Examples: cala predict birds some.jpg · cala predict birds trip/ --top 3 --csv trip.csv
     """
@@ -92,14 +93,17 @@ def predict(
 def _print(answers: Sequence[Prediction], top: int) -> None:
     from cala.files import shown
 
-    width = max((len(shown(answer.image)) for answer in answers), default=0)
+    width = max((len(_words(answer)) for answer in answers), default=0)
     for answer in answers:
-        image = shown(answer.image).ljust(min(width, 60))
-        typer.echo(f"{image}  {_words(answer)}")
+        typer.echo(f"{_words(answer):{min(width, 44)}}  {shown(answer.image)}")
         for label, share in answer.top[1:top]:
-            typer.echo(f"{'':{min(width, 60)}}  {shown(label)} {percent(share)}")
+            typer.echo(f"  {shown(label)} {percent(share)}")
         if answer.why is not None:
             _print_why(answer.why)
+            if answer.familiarity == answer.familiarity:
+                typer.echo(
+                    f"    {percent(answer.familiarity)} of genuine photos fit as badly or worse"
+                )
 
 
 def _words(answer: Prediction) -> str:
@@ -151,7 +155,7 @@ def _write_csv(path: Path, answers: Sequence[Prediction]) -> None:
         writer.writerow([_plain(cell) for cell in row])
     try:
         write_text(path, text.getvalue())
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise InputError(f"{shown(path)} cannot be written ({reason(error)})") from error
 
 

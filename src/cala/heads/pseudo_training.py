@@ -201,9 +201,9 @@ def _fallback(
         return as_la(recipe)
     if len(fakes) < MIN_PAIRS and recipe.adapter != "scalar":
         warnings.warn(
-            f"{len(fakes)} fake classes are too few to learn a class-aware adapter (needs "
-            f"{MIN_PAIRS}, from at least 5 base classes): one shift for all novel classes (LA) "
-            "was learned instead",
+            f"{len(fakes)} fake classes are too few to learn a class-aware adapter ({MIN_PAIRS} "
+            "are needed, so at least 5 base classes): one shift for all novel classes (LA) was "
+            "learned instead",
             FallbackWarning,
             stacklevel=2,
         )

@@ -41,6 +41,7 @@ class Evaluation:
 
     known, new : accuracy on photos of classes of `fit` and of `add`; NaN without such photos
     hm : harmonic mean of the two
+    answered : accuracy where "unknown" counts as wrong, as `predict` answers
     matrix : (T, C) photos of the T classes that were tested, by predicted class
     learned_from : photos that the model has learned from, whose results are too good
     """
@@ -50,6 +51,7 @@ class Evaluation:
     known: float
     new: float
     hm: float
+    answered: float
     names: tuple[str, ...]
     matrix: NDArray[np.int64]
     rejections: Rejections
@@ -82,6 +84,7 @@ class Evaluation:
             "known": {"photos": self.counted("known"), "accuracy": _number(self.known)},
             "new": {"photos": self.counted("new"), "accuracy": _number(self.new)},
             "hm": _number(self.hm),
+            "answered": _number(self.answered),
             "unknown": self.rejections.to_json(),
             "learned_from": self.learned_from,
             "classes": [vars(result) for result in self.classes],
@@ -113,6 +116,8 @@ def evaluate(
     matrix = np.zeros((len(tested), len(names)), dtype=np.int64)
     inside = true >= 0
     np.add.at(matrix, (np.searchsorted(tested, true[inside]), predicted[inside]), 1)
+    rate = knowledge.reject if reject is None else reject
+    fits = _familiarity(knowledge, features)
     on_known, on_new = _share(right[known]), _share(right[new])
     return Evaluation(
         classes=tuple(
@@ -128,14 +133,10 @@ def evaluate(
         known=on_known,
         new=on_new,
         hm=harmonic(on_known, on_new),
+        answered=_share((right & ~(fits < rate))[inside]),
         names=tuple(names),
         matrix=matrix,
-        rejections=judge_rejection(
-            _familiarity(knowledge, features),
-            known,
-            new,
-            knowledge.reject if reject is None else reject,
-        ),
+        rejections=judge_rejection(fits, known, new, rate),
         learned_from=learned_from,
     )
 

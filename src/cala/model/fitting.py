@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +26,9 @@ from cala.errors import BaseQueryWarning, FallbackWarning, InputError
 from cala.estimator import CalaClassifier
 from cala.files import shown
 from cala.model.knowledge import EncoderCard, Knowledge, check_name
+from cala.model.labelled import labelled_files
 from cala.model.learnable import digests_of, fresh_photos, journal_entry
-from cala.model.model import Model, check_reject
+from cala.model.model import Model, check_base_loss, check_reject
 from cala.model.seen import SeenPhotos
 from cala.store import Store
 
@@ -68,9 +71,11 @@ def fit(
     store = Store(Path(out))
     store.check_free()
     check_reject(reject)
+    check_base_loss(max_base_loss)
+    labelled_files(Path(photos))  # says in plain words what is wrong with a folder
     wanted = mixed_images(fakes)
     found = open_images(Path(photos), "folder", on_bad="skip" if skip_bad else "raise")
-    notes = [f"left out {bad.name} ({bad.why})" for bad in found.skipped]
+    notes = [*found.notes, *(f"left out {bad.name} ({bad.why})" for bad in found.skipped)]
     split, digests, again = _once(found)
     if again:
         notes.append(f"{again} photos are there twice and were left out")
@@ -115,6 +120,7 @@ def fit(
         str(fakes),
         tuple(notes),
     )
+    knowledge = replace(knowledge, notes=(*notes, *_about_unknown(knowledge)))
     counts = dict(Counter(names.tolist()))
     entry = journal_entry("fit", counts, digests, again)
     return Model._created(store, knowledge, entry, coder, split if keep_thumbnails else None)
@@ -193,12 +199,39 @@ def _fit(
                 "are: train it with `cala train --holdout`"
             )
         elif issubclass(warning.category, FallbackWarning):
-            notes.append(str(warning.message))
+            notes.append(_plain(str(warning.message)))
         else:
             warnings.warn_explicit(
                 warning.message, warning.category, warning.filename, warning.lineno
             )
     return list(dict.fromkeys(notes))
+
+
+def _plain(message: str) -> str:
+    """What training had to say, for people who know photos and nothing else."""
+    words = {
+        "fake classes are too few": "too little to learn from for judging each new class by "
+        "itself, so one shift serves all new classes; it takes at least 5 known classes, and "
+        "--fakes not below 100",
+        "the adapter is off": "with one photo per class nothing can be learned about how far to "
+        "favour new classes; give at least two photos of each class",
+        "nothing will be called unknown": "with one photo per class nothing will be called unknown",
+        "fewer base rows than dimensions": "so few photos teach one shift for all new classes "
+        "only; let images be mixed (--fakes image), or give more photos",
+    }
+    return next((plain for start, plain in words.items() if start in message), message)
+
+
+def _about_unknown(knowledge: Knowledge) -> list[str]:
+    """Where photos are too few for the rate that was asked for."""
+    count = int(knowledge.classifier.rejection_.sizes[0])
+    if count == 0 or knowledge.can_reject():
+        return []
+    least = 1 / (1 + count)
+    return [
+        f"{count} photos are too few to call anything unknown at --reject {knowledge.reject}: give "
+        f"more photos, or use --reject {math.ceil(1000 * least + 1) / 1000}"
+    ]
 
 
 def _about_base(split: ImageSplit) -> list[str]:

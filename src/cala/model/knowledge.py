@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import difflib
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
@@ -73,6 +75,11 @@ class Knowledge:
         """`known` for classes of `fit`, `new` for those that were added."""
         return "known" if column < self.n_known else "new"
 
+    def can_reject(self, rate: float | None = None) -> bool:
+        """Whether there were photos enough to call anything unknown at a rate."""
+        least = 1 / (1 + int(self.classifier.rejection_.sizes[0]))
+        return self.classifier.rejection_.is_on and least < (self.reject if rate is None else rate)
+
     def grown(self, features: NDArray[np.float32], names: Sequence[str]) -> CalaClassifier:
         """The classifier after it has learned rows (n, d) with labels (n,)."""
         return copy.copy(self.classifier).partial_fit(features, np.array(names, dtype=str))
@@ -104,9 +111,19 @@ class Knowledge:
 
     def check_known(self, name: str) -> None:
         if name not in self.names:
+            near = self.alike(name)
+            if near is not None:
+                meant = f"did you mean '{shown(near)}'?"
+                raise InputError(f"there is no class '{shown(name)}': {meant}")
             few = ", ".join(shown(n) for n in self.names[:10])
             more = f", … ({len(self.names)} in all)" if len(self.names) > 10 else ""
             raise InputError(f"there is no class '{shown(name)}': there are {few}{more}")
+
+    def alike(self, name: str, closeness: float = 0.7) -> str | None:
+        """Another class whose name looks like this one, whatever its case and its blanks."""
+        folded = {_folded(other): other for other in self.names if other != name}
+        found = difflib.get_close_matches(_folded(name), folded, n=1, cutoff=closeness)
+        return folded[found[0]] if found else None
 
     def to_content(self) -> Content:
         state = classifier_state(self.classifier)
@@ -177,6 +194,10 @@ class Knowledge:
         except Exception as error:  # whatever values of wrong kinds lead to
             what = f"{type(error).__name__}: {shown(error)[:200]}"
             raise InputError(f"the model does not hold what it should ({what})") from error
+
+
+def _folded(name: str) -> str:
+    return " ".join(re.split(r"[\s_.-]+", name.casefold()))
 
 
 def plain_name(given: Any) -> str:

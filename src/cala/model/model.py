@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -35,11 +35,14 @@ Advance = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Added:
-    """What `add` did: new photos per class, which classes are new, photos left out."""
+    """What `add` did: new photos per class, which classes are new, which of these have a name like
+    that of another class, photos that were known already and photos left out.
+    """
 
     photos: dict[str, int]
     new: tuple[str, ...]
     again: int
+    alike: dict[str, str] = field(default_factory=dict)
     skipped: tuple[str, ...] = ()
     version: int = 0
 
@@ -106,6 +109,11 @@ class Model:
     @property
     def n_known(self) -> int:
         return self.knowledge.n_known
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was to be said when it was made, such as that its photos are few."""
+        return self.knowledge.notes
 
     @property
     def encoder(self) -> Encoder:
@@ -204,7 +212,11 @@ class Model:
         given = {"objective": objective, "max_base_loss": max_base_loss, "reject": reject}
         details = {name: value for name, value in given.items() if value is not None}
         if not details:
-            raise InputError("nothing to change: give objective, max_base_loss or reject")
+            raise InputError(
+                "nothing to change: give objective, max_base_loss or reject (--objective, "
+                "--max-base-loss or --reject)"
+            )
+        check_base_loss(max_base_loss)
         if reject is not None:
             check_reject(reject)
 
@@ -327,8 +339,17 @@ def load(
 def check_reject(rate: Any) -> float:
     """A share from 0 (never unknown) to 1."""
     if isinstance(rate, bool) or not isinstance(rate, Real) or not 0 <= float(rate) < 1:
-        raise InputError(f"reject is {rate!r}: give a share from 0 to 1, such as 0.05")
+        raise InputError(f"reject is {rate!r}: give a share from 0 to below 1, such as 0.05")
     return float(rate)
+
+
+def check_base_loss(loss: Any) -> None:
+    """A share below 1: who writes 1 means one point, and would lose every known class."""
+    if loss is not None and not (isinstance(loss, Real) and 0 <= float(loss) < 1):
+        raise InputError(
+            f"max_base_loss is {loss!r}: give a share from 0 to below 1, such as 0.01 for one "
+            "photo in a hundred"
+        )
 
 
 def _one_each(label: Any, count: int) -> list[str]:
@@ -361,7 +382,8 @@ def _learned(
     fresh = fresh_photos(split.names, digests, names, owner)
     counts = dict(Counter(fresh.names))
     new = tuple(name for name in counts if name not in before.names)
-    added = Added(counts, new, fresh.again)
+    alike = {name: before.alike(name, 0.95) for name in new}
+    added = Added(counts, new, fresh.again, {a: b for a, b in alike.items() if b is not None})
     if not counts:
         return before, added, ()
     after = before.with_photos(features[fresh.rows], fresh.names, fresh.digests)

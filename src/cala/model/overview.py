@@ -49,9 +49,18 @@ def overview(model: Model) -> dict[str, Any]:
             "reject": knowledge.reject,
             "fakes": knowledge.fakes,
         },
-        "history": [{**entry, "text": _words(entry)} for entry in model.history()],
+        "history": [{**entry, "text": text} for entry, text in told(model.history())],
         "notes": list(knowledge.notes),
     }
+
+
+def told(journal: list[dict[str, Any]]) -> list[tuple[dict[str, Any], str]]:
+    """Each change with a line about it; an undo says what it took back."""
+    words = {entry["version"]: _words(entry) for entry in journal}
+    return [
+        (entry, f"undo: {words[entry['of']]}" if entry.get("of") in words else _words(entry))
+        for entry in journal
+    ]
 
 
 def _words(entry: dict[str, Any]) -> str:

@@ -15,7 +15,6 @@ from cala.estimator.arguments import as_tensor
 from cala.heads import AdaptedHead, Head
 from cala.heads.rejection import host_of
 from cala.model.knowledge import UNKNOWN, Knowledge
-from cala.registry import check_choice
 
 ROWS = 4096
 MODES = ("on", "off", "report")
@@ -98,7 +97,8 @@ def predict(
     why: bool = False,
 ) -> list[Prediction]:
     """Answers for photos (n, d) called `names`."""
-    check_choice("value of unknown", unknown, MODES)
+    if unknown not in MODES:
+        raise InputError(f"unknown is {unknown!r}: give on, off or report")
     if isinstance(top, bool) or not isinstance(top, int) or top < 1:
         raise InputError(f"top is {top!r}: give a whole number, at least 1")
     rate = knowledge.reject if reject is None else reject

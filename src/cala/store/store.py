@@ -148,7 +148,7 @@ class Store:
             except (InputError, FileNotFoundError):
                 continue  # damaged or gone: the one before it, then
             self._keep(now, undone=True)
-            entry = Entry("undo", {"of": now["version"], "to": last})
+            entry = Entry("undo", {"of": now.get("like", now["version"]), "to": last})
             return self._move(now, target, entry, stack, [*now["redo"], now["version"]])
         raise StateError(f"{shown(self.path)} has no earlier version to go back to")
 
@@ -208,8 +208,8 @@ class Store:
     def _check_there(self) -> None:
         if not is_store(self.path):
             raise InputError(
-                f"there is no model at {shown(self.path)}: make one with "
-                f"`cala fit PHOTOS -o {shown(self.path)}`"
+                f"there is no model at {shown(self.path)}; the model comes first, then photos. "
+                "`cala fit PHOTOS -o MODEL` makes one"
             )
 
     def _document(self) -> Document:
