@@ -24,14 +24,16 @@ from rich.table import Table
 
 from arguments import target_file, whole_number
 from cala.benchmark.terminal import console
-from cala.core.mixing import FakePool
+from cala.core.mixing import FakePool, pool_shape
 from cala.data.embeddings import load_embeddings
 from cala.data.sets import open_images
 from cala.encoders import load_encoder
 from cala.encoders.embed import embed
+from cala.encoders.fakes import fake_pool
 from cala.errors import CalaError
 from cala.heads import make_head
 from cala.heads.rejection import familiarity, fit_rejection
+from cala.model.photos import gather
 from cala.rejection_metrics import auroc, fpr_at_tpr
 from cala.shipped import shipped
 from cala.statistics import estimate
@@ -39,6 +41,7 @@ from cala.statistics import estimate
 FOLDERS = {"cub200": "cub200_sample", "mini_imagenet": "miniimagenet_sample"}
 SETS = (*FOLDERS, "cifar100")
 BASE_ROWS = {"cub200": 5, "mini_imagenet": 12}
+MIXED_PAIRS, MIXED_EACH = 80, 25
 ENCODER, SHOTS, RATE, DEV_QUERIES = "efficientnet-lite0", 5, 0.05, 15
 
 
@@ -62,6 +65,9 @@ def main() -> None:
     parser.add_argument("set", choices=SETS)
     parser.add_argument("--data", type=Path, help="folder of the samples (default: $CALA_DATA)")
     parser.add_argument("--part", choices=("dev", "all"), default="dev")
+    parser.add_argument(
+        "--fakes", choices=("image", "feature"), default="image", help="of photos (default: image)"
+    )
     parser.add_argument("--splits", type=whole_number(2), default=20)
     parser.add_argument("--method", default="calibrated-mean", help="(default: calibrated-mean)")
     parser.add_argument("--metric", default="whitened", help="(default: whitened)")
@@ -122,24 +128,41 @@ def photo_splits(args: argparse.Namespace, folder: Path):
     classes = len(images.classes) if args.part == "all" else len(images.classes) // 2
     base, novel, rows = classes // 2, classes // 4, BASE_ROWS[args.set]
 
+    def mixed(learn: np.ndarray, labels: torch.Tensor, seed: int) -> FakePool:
+        """What `cala fit` mixes: 2,000 images at the most."""
+        parts = (images.train, images.test)
+        photos = [part.image(row) for row, part in (_place(row, parts) for row in learn.tolist())]
+        split = gather(photos, labels.tolist())
+        pairs, each = pool_shape(labels, MIXED_PAIRS, MIXED_EACH)
+        places = np.arange(len(learn))
+        return fake_pool(split, places, encoder, pairs=pairs, images=each, seed=seed)
+
     def make(seed: int) -> Split:
         rng = np.random.default_rng(seed)
         own = [rng.permutation(np.flatnonzero(y == c)) for c in rng.permutation(classes)]
         known, new, rest = own[:base], own[base : base + novel], own[base + novel :]
         learn = np.concatenate([r[:rows] for r in known])
         shots = np.concatenate([r[:SHOTS] for r in new])
+        labels = torch.arange(base).repeat_interleave(rows)
         return Split(
             x[learn],
-            torch.arange(base).repeat_interleave(rows),
+            labels,
             torch.ones(len(learn), dtype=torch.bool),
             x[shots],
             base + torch.arange(novel).repeat_interleave(SHOTS),
             x[np.concatenate([r[rows:] for r in known])],
             x[np.concatenate([r[SHOTS:] for r in new])],
             x[np.concatenate(rest)],
+            mixed(learn, labels, seed) if args.fakes == "image" else None,
         )
 
     return make
+
+
+def _place(row: int, parts) -> tuple[int, object]:
+    """Where a row of both parts together lies."""
+    first = len(parts[0])
+    return (row, parts[0]) if row < first else (row - first, parts[1])
 
 
 def cifar_splits():
