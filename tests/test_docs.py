@@ -60,7 +60,9 @@ def test_every_encoder_is_on_its_page():
     from cala.encoders.registry import DOORS, ENCODERS
 
     text = (ROOT / "docs" / "encoders.md").read_text("utf-8")
-    wanted = [*(f"`{name}`" for name in (*ENCODERS, *ARCHITECTURES)), *(f"`{d}:" for d in DOORS)]
+    # Other tests may have registered architectures of their own in this process.
+    own = [n for n in ARCHITECTURES if ARCHITECTURES[n].__module__.startswith("cala.")]
+    wanted = [*(f"`{name}`" for name in (*ENCODERS, *own)), *(f"`{door}:" for door in DOORS)]
     assert [name for name in wanted if name not in text] == []
 
 

@@ -176,7 +176,7 @@ def test_images_are_encoded_for_the_protocol(tmp_path):
     assert problem.protocol.order  # shuffled, and the fake classes are of the shuffled base
     assert problem.data.fakes.pairs.max() < 3
     assert len(problem.data.fakes) == 3
-    assert done[-1] == (40 + 15 + 75, 40 + 15 + 75)
+    assert done[-1] == (40 + 15 + 24, 40 + 15 + 24)  # 8 images each: no photo is mixed twice
     assert problem.source == "birds encoded by resnet20-cifar100"
 
 

@@ -39,7 +39,7 @@ def test_bytes_are_on_the_disk_before_the_name_is(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda number: done.append("sync") or sync(number))
     monkeypatch.setattr(os, "replace", lambda *paths: done.append("rename") or rename(*paths))
     write_text(tmp_path / "a.txt", "text")
-    assert done == ["sync", "rename"]
+    assert done == ["sync", "rename", "sync"]  # the bytes, the name, the folder that holds it
 
 
 def test_leftovers_of_one_file_are_cleared(tmp_path):

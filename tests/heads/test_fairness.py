@@ -12,7 +12,10 @@ from cala.heads import make_head
 from cala.heads.fairness import coverage, fair_rows
 from problems import blobs
 
-pytestmark = pytest.mark.filterwarnings("ignore::cala.errors.BaseQueryWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::cala.errors.BaseQueryWarning",
+    "ignore:fake classes have 5 images:cala.errors.FallbackWarning",
+)
 
 N_BASE, DIM = 20, 200
 X, Y = blobs(N_BASE, 30, DIM, seed=1, spread=4.0)

@@ -65,8 +65,10 @@ def flow(commands: typer.Typer) -> None:
     """Help texts as paragraphs of one line each, for the terminal to wrap, whatever its width."""
     for command in commands.registered_commands:
         text = inspect.getdoc(command.callback) or ""
-        paragraphs = (" ".join(part.split()) for part in text.split("\n\n"))
-        command.help = "\n\n".join(paragraphs)
+        paragraphs = text.split("\n\n")
+        kept = "\b"  # begins a paragraph whose lines are meant as they are
+        joined = (p if p.startswith(kept) else " ".join(p.split()) for p in paragraphs)
+        command.help = "\n\n".join(joined)
     for group in commands.registered_groups:
         if group.typer_instance is not None:
             flow(group.typer_instance)

@@ -42,7 +42,7 @@ def compare(
         _, finished = read_run(path)
         for record in finished:
             full, brief = (f"{n}: {record.method}" for n in (name, short[name]))
-            if len(called) == 1:
+            if len(called) == len(runs) == 1:
                 full = brief = record.method
             records.append(replace(record, method=full))
             briefly[full], aliases[full] = brief, (brief, record.method)
