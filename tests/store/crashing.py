@@ -78,24 +78,27 @@ def main() -> None:
     folder, command = Path(sys.argv[1]), sys.argv[2:]
     model, spare = folder / "model", folder / "spare"
     shutil.copytree(model, spare)
-    for torn in (False, True):
-        for last in range(1000):
-            shutil.rmtree(model)
-            shutil.copytree(spare, model)
-            code, step = crash(command, last, torn)
-            found = load(model)
-            line = {
-                "step": step if code == CRASHED else "none",
-                "code": code,
-                "version": found.version,
-                "classes": found.classes,
-                "rests": [p.name for p in model.rglob("*.tmp")],
-            }
-            found.rename("class 0", "again")  # life goes on, and the rests are cleared away
-            line["after"] = [p.name for p in model.rglob("*.tmp")]
-            sys.stdout.write(json.dumps(line) + "\n")
-            if code != CRASHED:
-                break
+    writes: list[int] = []
+    todo = [(False, last) for last in range(1000)]
+    while todo:
+        torn, last = todo.pop(0)
+        shutil.rmtree(model)
+        shutil.copytree(spare, model)
+        code, step = crash(command, last, torn)
+        found = load(model)
+        line = {
+            "step": step if code == CRASHED else "none",
+            "torn": torn,
+            "version": found.version,
+            "classes": found.classes,
+        }
+        found.rename("class 0", "again")  # life goes on, and the rests are cleared away
+        line["after"] = [p.name for p in model.rglob("*.tmp")]
+        sys.stdout.write(json.dumps(line) + "\n")
+        if code != CRASHED:  # it got through: once more with the writes, each half done
+            todo = [(True, place) for place in writes]
+        elif not torn and step == "write":
+            writes.append(last)
 
 
 if __name__ == "__main__":
