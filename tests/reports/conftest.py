@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol
 from cala.reports.build import make_report
 from problems import blobs
+from reports.make_run import make_run
 
 PROTOCOL = Protocol(name="small", base=8, way=2, shot=3, sessions=2)
 METHODS = ("nearest-mean", "la", "nearest-mean+cala-plus")
@@ -43,3 +45,14 @@ def real_report(real_run) -> Path:
 @pytest.fixture(scope="session")
 def summary(real_run) -> dict:
     return json.loads((real_run / "summary.json").read_text("utf-8"))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return make_run(tmp_path_factory.mktemp("whole") / "run", ("nearest-mean", "cala"), draws=2)
+
+
+@pytest.fixture
+def run(whole, tmp_path):
+    shutil.copytree(whole, tmp_path / "run")
+    return tmp_path / "run"

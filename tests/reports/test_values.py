@@ -11,20 +11,8 @@ import pytest
 from cala.reports.build import make_report
 from cala.reports.run import read_run
 from cala.reports.study import make_studies
-from reports.make_run import make_run
 from reports.page_tables import page_tables
 from reports.test_damage import lines, write
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    return make_run(tmp_path_factory.mktemp("whole") / "run", ("nearest-mean", "cala"), draws=2)
-
-
-@pytest.fixture
-def run(whole, tmp_path):
-    shutil.copytree(whole, tmp_path / "run")
-    return tmp_path / "run"
 
 
 def change_config(run, **values):

@@ -41,7 +41,7 @@ def evaluate(
     Example: cala eval birds photos/test/
     """
     from cala.cli.devices import choose_device
-    from cala.cli.progress import progress_bar
+    from cala.cli.progress import counting
     from cala.errors import InputError
     from cala.files import shown
     from cala.model import load
@@ -53,14 +53,7 @@ def evaluate(
     notes: list[str] = []
     paths, names = labelled_files(photos, "test", notes)
     label = dict(zip(paths, names, strict=True))
-    done = 0
-    with progress_bar("looking at photos", quiet) as advance:
-
-        def count(images: int) -> None:
-            nonlocal done
-            done += images
-            advance(done, len(paths))
-
+    with counting("looking at photos", len(paths), quiet) as count:
         found, bad = with_readable(
             paths,
             lambda good: opened.evaluate(

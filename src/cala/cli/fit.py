@@ -132,7 +132,7 @@ def add(
     Examples: cala add birds photos/new/ · cala add birds img*.jpg --as kingfisher
     """
     from cala.cli.devices import choose_device
-    from cala.cli.progress import progress_bar
+    from cala.cli.progress import counting
     from cala.files import shown
     from cala.model import load
     from cala.model.labelled import labelled_files
@@ -149,14 +149,7 @@ def add(
             found, labels = labelled_files(folder, notes=notes)
             paths += found
             names += labels
-    done = 0
-    with photos_named(), progress_bar("looking at photos", quiet) as advance:
-
-        def count(images: int) -> None:
-            nonlocal done
-            done += images
-            advance(done, len(paths))
-
+    with photos_named(), counting("looking at photos", len(paths), quiet) as count:
         added = opened.add(
             paths, names, skip_bad=skip_bad, keep_thumbnails=keep_thumbnails, advance=count
         )

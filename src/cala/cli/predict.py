@@ -50,21 +50,14 @@ def predict(
     Examples: cala predict birds some.jpg · cala predict birds trip/ --top 3 --csv trip.csv
     """
     from cala.cli.devices import choose_device
-    from cala.cli.progress import progress_bar
+    from cala.cli.progress import counting
     from cala.files import shown
     from cala.model import load
     from cala.model.photos import find_files, with_readable
 
     opened = load(model, encoder=encoder, device=choose_device(device))
     paths = find_files(photos)
-    done = 0
-    with progress_bar("looking at photos", quiet) as advance:
-
-        def count(images: int) -> None:
-            nonlocal done
-            done += images
-            advance(done, len(paths))
-
+    with counting("looking at photos", len(paths), quiet) as count:
         found, bad = with_readable(
             paths,
             lambda good: opened.explain(

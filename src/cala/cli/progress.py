@@ -80,6 +80,20 @@ def progress(quiet: bool = False) -> Iterator[Show]:
 
 
 @contextmanager
+def counting(text: str, total: int, quiet: bool = False) -> Iterator[Callable[[int], None]]:
+    """A bar that counts; gives a function of how many more are done."""
+    done = 0
+    with progress_bar(text, quiet) as advance:
+
+        def count(more: int) -> None:
+            nonlocal done
+            done += more
+            advance(done, total)
+
+        yield count
+
+
+@contextmanager
 def progress_bar(text: str, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
     """`progress` of one thing; gives a function of (done, total)."""
     with progress(quiet) as show:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,7 @@ from cala.registry import check_choice
 INPUTS = ("raw", "sorted", "softmax")
 
 
-class Adapter(nn.Module):
+class Adapter(nn.Module, ABC):
     """Maps the context of F classes to β (F,). `linear` says that β is linear in the weights."""
 
     linear = False
@@ -22,13 +23,13 @@ class Adapter(nn.Module):
     def calibrate(self, context: ClassContext) -> None:
         """Learn the scale of the inputs from the fake classes; nothing by default."""
 
+    @abstractmethod
     def inputs(self, context: ClassContext) -> Tensor:
         """The numbers that the adapter reads: (F, n_inputs)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def score(self, inputs: Tensor) -> Tensor:
         """β (F,) from inputs (F, n_inputs)."""
-        raise NotImplementedError
 
     def forward(self, context: ClassContext) -> Tensor:
         return self.score(self.inputs(context))
