@@ -8,7 +8,8 @@ import torch
 from cala.core.mixing import draw_pairs, mix_features
 from cala.errors import FallbackWarning
 from cala.heads import ADAPTERS, HEADS, AdaptedHead, make_head, method_names, restore_head
-from cala.heads.rejection import SHOTS, familiarity, fit_rejection, host_of
+from cala.heads.recipe import MANY_SHOTS
+from cala.heads.rejection import familiarity, fit_rejection, host_of
 from problems import blobs
 
 pytestmark = pytest.mark.filterwarnings(
@@ -90,7 +91,7 @@ def test_a_restored_head_gives_the_same(made):
 
 def test_more_shots_move_a_class_to_another_table(made):
     head, rejection = made
-    assert rejection.shots.tolist() == list(SHOTS)
+    assert rejection.shots.tolist() == list(MANY_SHOTS)
     for k, row in ((1, 1), (3, 2), (25, 5)):
         counts = grown(head, k).table.counts
         assert rejection.row_of(counts, N_BASE).tolist() == [0] * N_BASE + [row] * 3
