@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from typing_extensions import Self
 
 from cala.core.growing import GrowingRows
 from cala.core.logits import fit_scale, leave_one_out_cosine
@@ -140,9 +139,7 @@ class NearestMean(TableHead):
         state["meta"]["scale"] = self.scale
         return state
 
-    @classmethod
-    def from_state(cls, state: State) -> Self:
-        head = super().from_state(state)
-        head.scale = state["meta"]["scale"]
-        head._rows = GrowingRows(normalise(head.prototypes))
-        return head
+    def _restore(self, state: State) -> None:
+        super()._restore(state)
+        self.scale = state["meta"]["scale"]
+        self._rows = GrowingRows(normalise(self.prototypes))

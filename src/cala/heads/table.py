@@ -176,6 +176,7 @@ class TableHead(Head):
         prefix = "metric."
         parts = {k[len(prefix) :]: v for k, v in tensors.items() if k.startswith(prefix)}
         head.metric = restore_metric(head.metric_name, parts)
+        head._restore(state)
         return head
 
     def config(self) -> dict[str, Any]:
@@ -199,6 +200,9 @@ class TableHead(Head):
 
     def _forget(self, column: int) -> None:
         """Drop what belongs to one column; the table has shrunk already."""
+
+    def _restore(self, state: State) -> None:
+        """Take from a state what the subclass put there; table and metric are restored already."""
 
     def _check_fitted(self, call: str) -> None:
         if not self.classes:
