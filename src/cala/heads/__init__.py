@@ -2,6 +2,7 @@
 
 from cala.heads import (  # noqa: F401  (register themselves)
     calibrated_mean,
+    gkeal,
     nearest_mean,
     recipe,
     teen,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -12,16 +12,12 @@ from cala.core.growing import GrowingRows
 from cala.core.logits import fit_scale, leave_one_out_cosine
 from cala.core.mixing import FakePool
 from cala.core.prototypes import chunks, normalise
-from cala.core.pseudo import draw_base_queries
 from cala.errors import InputError
 from cala.heads.base import State
 from cala.heads.checks import is_auto, is_number
-from cala.heads.fairness import fair_rows
+from cala.heads.fairness import fair_queries
 from cala.heads.registry import HEADS
 from cala.heads.table import TableHead
-
-SCALE_ROWS_PER_CLASS = 50
-SCALE_COSINES = 2**24  # rows × classes at the most: a scale needs no more, and memory has an end
 
 
 @HEADS.register("nearest-mean", "cosine to the class means (Eq. 2-4), nothing learned after them")
@@ -33,6 +29,7 @@ class NearestMean(TableHead):
     """
 
     name = "nearest-mean"
+    takes_encoder_scale: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -83,18 +80,11 @@ class NearestMean(TableHead):
         generator: torch.Generator,
     ) -> tuple[Tensor, Tensor]:
         """Cosines (m, B) of some base rows to the base prototypes, and their own columns (m,)."""
-        usable = fair_rows(self, columns, holdout)
         parts, owners = [], []
-        judges = self.judges(features, columns, generator)
-        most = max(SCALE_COSINES // (self.n_base * len(judges)), 1)
-        for judge in judges:
-            rows = judge.rows[usable[judge.rows]]
-            rows = rows[draw_base_queries(columns.cpu()[rows], SCALE_ROWS_PER_CLASS, generator)]
-            if len(rows) > most:
-                rows = rows[torch.randperm(len(rows), generator=generator)[:most]]
-            head, own = judge.head, columns[rows.to(columns.device)]
+        for judge, rows in fair_queries(self, features, columns, holdout, generator):
+            head, own = judge.head, columns[rows]
             assert isinstance(head, NearestMean)
-            cosines = head._cosines_at(features, rows.to(columns.device))
+            cosines = head._cosines_at(features, rows)
             if judge.leave_out:
                 cosines = leave_one_out_cosine(cosines, head.table, own)
             parts.append(cosines)

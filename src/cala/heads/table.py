@@ -112,7 +112,7 @@ class TableHead(Head):
         columns = torch.tensor([known[x] for x in labels.tolist()], device=unit.device)
         grown = self.fork()
         grown.classes = tuple(known)
-        grown.table = self.table.extended(unit, columns)
+        grown.table = self.table.extended(unit[:, : self.dim], columns)
         grown._add(unit, columns)
         return self._become(grown)
 
