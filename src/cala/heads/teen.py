@@ -30,7 +30,7 @@ class Teen(NearestMean):
     (Eq. 6) is that of the classifier's own weights, in pseudo sessions and afterwards alike.
 
     alpha : how far to lean, 0 (nearest mean) to 1. The authors use 0.1 on CIFAR-100 and 0.5
-        elsewhere; 0.5 is also what CIFAR-100 with the shipped encoder prefers (docs/methods.md)
+        elsewhere; what was measured is in docs/methods.md
     tau : how sharply similar base classes are preferred
     """
 
