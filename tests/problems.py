@@ -13,3 +13,11 @@ def blobs(n_classes: int, per_class: int, dim: int, seed: int = 0, spread: float
     labels = np.repeat(np.arange(n_classes), per_class)
     features = centres[labels] + spread * rng.normal(size=(len(labels), dim))
     return torch.tensor(features), torch.tensor(labels)
+
+
+def digits():
+    """The 1,797 scanned digits of 8×8 pixels that come with scikit-learn: (n, 64), (n,)."""
+    from sklearn.datasets import load_digits
+
+    found = load_digits()
+    return torch.tensor(found.data), torch.tensor(found.target)

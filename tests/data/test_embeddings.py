@@ -117,9 +117,11 @@ def test_dev_keeps_shots_out_of_scarce_queries(tmp_path):
     assert dev.learnable().nonzero()[:, 0].tolist() == [30, 31, 32]
 
 
-def test_dev_takes_base_queries_from_the_hold_out(tmp_path):
-    holdout = np.isin(np.arange(40), [0, 1, 2, 10, 11, 12])
+def test_dev_takes_base_queries_from_the_hold_out_and_leaves_half_to_adapters(tmp_path):
+    holdout = np.isin(np.arange(40), [0, 1, 2, 3, 10, 11, 12])
     data = load_embeddings(write(tmp_path, holdout=holdout))
     query = ~data.dev(4, seed=0, keep=[]).learnable()
-    assert query[:20].nonzero()[:, 0].tolist() == [0, 1, 2, 10, 11, 12]
+    assert set(query[:20].nonzero()[:, 0].tolist()) <= {0, 1, 2, 3, 10, 11, 12}
+    assert int(query[:10].sum()) == 2
+    assert int(query[10:20].sum()) == 1
     assert int(query[20:].sum()) == 8

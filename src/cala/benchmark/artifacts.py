@@ -98,7 +98,7 @@ def make_artifact(
         "base_right": base.indices == labels,
         "novel_right": novel.indices + n_base == labels,
         "prototypes": prototypes,
-        "sample": unit[picked],
+        "sample": unit[picked, : head.dim],
         "sample_labels": labels[picked],
         "predicted_before": before.argmax(1).int(),
         "predicted_after": after.argmax(1).int(),

@@ -15,7 +15,8 @@ from cala.benchmark.draws import make_draw
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol, ShotDraw
 from cala.errors import BaseQueryWarning, InputError
-from cala.heads import AdaptedHead, Head, default_metric, make_head
+from cala.heads import HEADS, AdaptedHead, Head, default_metric, make_head
+from cala.heads.factory import split_name
 from cala.metrics import SessionMetrics, session_metrics
 from cala.records import Cell, Record
 
@@ -27,15 +28,16 @@ def fit_method(
 ) -> Head:
     """A head fitted to the base session; the adapter prepares for the protocol's own sessions.
 
-    The encoder's scale belongs to the cosine it was trained with; in another metric the scale is
-    fitted, unless `scale` is given.
+    The encoder's scale belongs to the cosine it was trained with; in another metric, and where
+    logits are no cosines, the scale is fitted, unless `scale` is given.
     """
     recipe: dict[str, Any] = {"novel": protocol.way * protocol.sessions, "way": protocol.way}
     if not name.endswith("cala-plus"):
         recipe["shots"] = (protocol.shot,)  # cala-plus learns what the number of shots means
     recipe.update(options.pop("adapter", {}))
     metric = default_metric(name) if options.get("metric") is None else options["metric"]
-    if metric == "cosine" and data.scale is not None:
+    fits = HEADS[split_name(name)[0]].takes_encoder_scale
+    if metric == "cosine" and fits and data.scale is not None:
         options.setdefault("scale", data.scale)
     head = make_head(name, seed=seed, adapter=recipe, **options)
     rows = (data.y_train < protocol.base) & data.learnable()

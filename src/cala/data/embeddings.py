@@ -112,14 +112,15 @@ class Embeddings:
         order = torch.rand(len(self.y_train), generator=generator)
         free = self.learnable().clone()
         free[keep] = False
+        has_holdout = torch.zeros(int(self.y_train.max()) + 1, dtype=torch.bool)
         if self.holdout is not None:
-            has_holdout = torch.zeros(int(self.y_train.max()) + 1, dtype=torch.bool)
             has_holdout[self.y_train[self.holdout]] = True
             free &= self.holdout | ~has_holdout[self.y_train]
         query = torch.zeros(len(order), dtype=torch.bool)
         for label in self.y_train.unique().tolist():
             rows = ((self.y_train == label) & free).nonzero()[:, 0]
-            query[rows[order[rows].argsort()][:per_class]] = True
+            most = min(per_class, len(rows) // 2) if has_holdout[label] else per_class
+            query[rows[order[rows].argsort()][:most]] = True
         rows = query.nonzero()[:, 0].tolist()
         return replace(
             self,

@@ -1,6 +1,12 @@
 """Growing classifiers over embeddings, one per file, and the adapter wrapper (LA, CALA)."""
 
-from cala.heads import calibrated_mean, nearest_mean, recipe  # noqa: F401  (register themselves)
+from cala.heads import (  # noqa: F401  (register themselves)
+    calibrated_mean,
+    gkeal,
+    nearest_mean,
+    recipe,
+    teen,
+)
 from cala.heads.adapted import AdaptedHead
 from cala.heads.base import Head
 from cala.heads.factory import default_metric, make_head, method_names, restore_head

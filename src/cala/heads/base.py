@@ -47,6 +47,12 @@ class Head(ABC):
     """
 
     name: ClassVar[str]
+    #: Whether learning a class leaves the logits of all others as they were.
+    old_columns_stay: ClassVar[bool] = True
+    #: Whether its logits are s·cos as in base training, so that the encoder's own s fits them.
+    takes_encoder_scale: ClassVar[bool] = False
+    #: Whether its logits are linear in the unit embedding, so that `linear_form` exists.
+    linear: ClassVar[bool] = False
     classes: tuple[int, ...]
     n_base: int
     dim: int
@@ -97,15 +103,19 @@ class Head(ABC):
 
     @abstractmethod
     def embed(self, features: Tensor) -> Tensor:
-        """Unit vectors in the head's metric: (n, d) -> (n, d)."""
+        """Rows as the head works on them: (n, d) -> (n, e) with e ≥ d.
+
+        The first d numbers are the unit vector in the head's metric; what may follow is the
+        head's own, computed once per row instead of in every pseudo session.
+        """
 
     @abstractmethod
     def add_unit(self, unit: Tensor, labels: Tensor) -> Self:
-        """`add` for rows that are already in the head's metric."""
+        """`add` for rows (n, e) that `embed` gave."""
 
     @abstractmethod
     def unit_logits(self, unit: Tensor, members: Tensor | None = None) -> Tensor:
-        """Logits of rows that are already in the head's metric.
+        """Logits of rows (n, e) that `embed` gave.
 
         members : (n,) columns; row i helped to make class `members[i]` and is to be judged as if
         it had not (leave-one-out); -1 for a row that helped to make none

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from typing_extensions import Self
 
 from cala.core.calibration import fit_concentration, standardised_tightness
 from cala.heads.base import State
@@ -65,8 +64,6 @@ class CalibratedMean(NearestMean):
         state["tensors"].update(slope=self._slope, offset=self._offset)
         return state
 
-    @classmethod
-    def from_state(cls, state: State) -> Self:
-        head = super().from_state(state)
-        head._slope, head._offset = state["tensors"]["slope"], state["tensors"]["offset"]
-        return head
+    def _restore(self, state: State) -> None:
+        super()._restore(state)
+        self._slope, self._offset = state["tensors"]["slope"], state["tensors"]["offset"]

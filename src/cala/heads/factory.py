@@ -51,6 +51,7 @@ def make_head(
 ) -> Head:
     """An unfitted head.
 
+    seed : of the adapter's training, and of a host that draws anything
     adapter : changes to the adapter's recipe, such as {"shots": (1,), "novel": 20}
     host_options : for the host, such as scale=16.0
 
@@ -63,6 +64,8 @@ def make_head(
         if option not in known:
             raise InputError(f"{host_name} has no option {option!r}: it takes {', '.join(known)}")
     metric = default_metric(name) if metric is None else metric
+    if "seed" in known:
+        host_options["seed"] = seed
     host = HEADS[host_name](metric=metric, **host_options)
     if adapter_name is None:
         return host

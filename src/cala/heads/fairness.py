@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
-from cala.heads.base import Head
+from cala.core.pseudo import draw_base_queries
+from cala.heads.base import Head, Judge
+
+SCALE_ROWS_PER_CLASS = 50
+SCALE_SCORES = 2**24  # rows × classes at the most: a scale needs no more, and memory has an end
 
 
 def fair_rows(head: Head, columns: Tensor, holdout: Tensor | None) -> Tensor:
@@ -20,6 +26,25 @@ def fair_rows(head: Head, columns: Tensor, holdout: Tensor | None) -> Tensor:
         return several
     held = several & holdout.cpu()
     return held | (several & ~_covered(columns, held)[columns.cpu()])
+
+
+def fair_queries(
+    head: Head,
+    features: Tensor,
+    columns: Tensor,
+    holdout: Tensor | None,
+    generator: torch.Generator,
+) -> Iterator[tuple[Judge, Tensor]]:
+    """Some fair base rows (m,) for each judge, up to 50 per class: enough to fit a scale on."""
+    usable = fair_rows(head, columns, holdout)
+    judges = head.judges(features, columns, generator)
+    most = max(SCALE_SCORES // (head.n_base * len(judges)), 1)
+    for judge in judges:
+        rows = judge.rows[usable[judge.rows]]
+        rows = rows[draw_base_queries(columns.cpu()[rows], SCALE_ROWS_PER_CLASS, generator)]
+        if len(rows) > most:
+            rows = rows[torch.randperm(len(rows), generator=generator)[:most]]
+        yield judge, rows.to(columns.device)
 
 
 def coverage(head: Head, columns: Tensor, holdout: Tensor) -> tuple[int, int]:

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from typing_extensions import Self
 
 from cala.core.growing import GrowingRows
 from cala.core.logits import fit_scale, leave_one_out_cosine
 from cala.core.mixing import FakePool
 from cala.core.prototypes import PrototypeTable, chunks, normalise
-from cala.core.pseudo import draw_base_queries
 from cala.errors import InputError
 from cala.heads.base import State
 from cala.heads.checks import is_auto, is_number
-from cala.heads.fairness import fair_rows
+from cala.heads.fairness import fair_queries
 from cala.heads.registry import HEADS
 from cala.heads.table import TableHead
-
-SCALE_ROWS_PER_CLASS = 50
-SCALE_COSINES = 2**24  # rows × classes at the most: a scale needs no more, and memory has an end
 
 
 @HEADS.register("nearest-mean", "cosine to the class means (Eq. 2-4), nothing learned after them")
@@ -34,6 +29,8 @@ class NearestMean(TableHead):
     """
 
     name = "nearest-mean"
+    takes_encoder_scale: ClassVar[bool] = True
+    linear: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -65,11 +62,19 @@ class NearestMean(TableHead):
         return cosines.mul_(self.scale)
 
     def linear_form(self) -> tuple[Tensor, Tensor]:
+        if not self.linear:
+            return super().linear_form()
         return self.scale * self._weights, self._weights.new_zeros(len(self.classes))
 
     def new_row(self, unit: Tensor) -> tuple[Tensor, Tensor]:
+        if not self.linear:
+            return super().new_row(unit)
         prototype = PrototypeTable.of_one(unit).means.to(self.dtype)
-        return self.scale * normalise(prototype), unit.new_zeros(1)
+        return self.scale * normalise(self._shown(prototype)), unit.new_zeros(1)
+
+    def _shown(self, means: Tensor) -> Tensor:
+        """Prototypes of novel classes from the means (m, d) of their shots."""
+        return means
 
     def _fit_base(
         self,
@@ -91,18 +96,11 @@ class NearestMean(TableHead):
         generator: torch.Generator,
     ) -> tuple[Tensor, Tensor]:
         """Cosines (m, B) of some base rows to the base prototypes, and their own columns (m,)."""
-        usable = fair_rows(self, columns, holdout)
         parts, owners = [], []
-        judges = self.judges(features, columns, generator)
-        most = max(SCALE_COSINES // (self.n_base * len(judges)), 1)
-        for judge in judges:
-            rows = judge.rows[usable[judge.rows]]
-            rows = rows[draw_base_queries(columns.cpu()[rows], SCALE_ROWS_PER_CLASS, generator)]
-            if len(rows) > most:
-                rows = rows[torch.randperm(len(rows), generator=generator)[:most]]
-            head, own = judge.head, columns[rows.to(columns.device)]
+        for judge, rows in fair_queries(self, features, columns, holdout, generator):
+            head, own = judge.head, columns[rows]
             assert isinstance(head, NearestMean)
-            cosines = head._cosines_at(features, rows.to(columns.device))
+            cosines = head._cosines_at(features, rows)
             if judge.leave_out:
                 cosines = leave_one_out_cosine(cosines, head.table, own)
             parts.append(cosines)
@@ -147,9 +145,7 @@ class NearestMean(TableHead):
         state["meta"]["scale"] = self.scale
         return state
 
-    @classmethod
-    def from_state(cls, state: State) -> Self:
-        head = super().from_state(state)
-        head.scale = state["meta"]["scale"]
-        head._rows = GrowingRows(normalise(head.prototypes))
-        return head
+    def _restore(self, state: State) -> None:
+        super()._restore(state)
+        self.scale = state["meta"]["scale"]
+        self._rows = GrowingRows(normalise(self.prototypes))

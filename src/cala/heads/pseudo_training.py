@@ -50,11 +50,12 @@ class BaseQueries:
 
     def __init__(self, host: Head, features: Tensor, rows: Tensor) -> None:
         self.host, self.features, self.rows = host, features, rows.to(features.device)
-        few = len(rows) * features.shape[1] <= KEPT_QUERIES
+        width = host.embed(features[self.rows[:1]]).shape[1] if len(rows) else 0
+        few = len(rows) * width <= KEPT_QUERIES
         self.unit = host.embed(features[self.rows]) if few else None
 
     def at(self, places: Tensor) -> Tensor:
-        """Unit vectors (m, d) of the queries at some places (m,)."""
+        """Embedded rows (m, e) of the queries at some places (m,)."""
         if self.unit is not None:
             return self.unit[places]
         return self.host.embed(self.features[self.rows[places]])

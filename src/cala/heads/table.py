@@ -112,7 +112,7 @@ class TableHead(Head):
         columns = torch.tensor([known[x] for x in labels.tolist()], device=unit.device)
         grown = self.fork()
         grown.classes = tuple(known)
-        grown.table = self.table.extended(unit, columns)
+        grown.table = self.table.extended(unit[:, : self.dim], columns)
         grown._add(unit, columns)
         return self._become(grown)
 
@@ -175,6 +175,7 @@ class TableHead(Head):
         prefix = "metric."
         parts = {k[len(prefix) :]: v for k, v in tensors.items() if k.startswith(prefix)}
         head.metric = restore_metric(head.metric_name, parts)
+        head._restore(state)
         return head
 
     def config(self) -> dict[str, Any]:
@@ -198,6 +199,9 @@ class TableHead(Head):
 
     def _forget(self, column: int) -> None:
         """Drop what belongs to one column; the table has shrunk already."""
+
+    def _restore(self, state: State) -> None:
+        """Take from a state what the subclass put there; table and metric are restored already."""
 
     def _check_fitted(self, call: str) -> None:
         if not self.classes:

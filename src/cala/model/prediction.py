@@ -122,7 +122,7 @@ class _Scores:
         unit = head.embed(as_tensor(features, "cpu").to(head.dtype))
         plain = host_of(head).unit_logits(unit)
         shift = head.shift if isinstance(head, AdaptedHead) else plain.new_zeros(plain.shape[1])
-        return cls(unit, plain, shift)
+        return cls(unit[:, : head.dim], plain, shift)
 
 
 def _part(
