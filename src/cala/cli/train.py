@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 from pathlib import Path
@@ -29,6 +30,9 @@ def train(
     recipe: str | None = typer.Option(
         None, help="How to train (default: the fast recipe of the set).", show_default=False
     ),
+    method: str | None = typer.Option(
+        None, help="Train as this method does (alice, fact, cec, limit).", show_default=False
+    ),
     encoder: str | None = typer.Option(
         None, help="Architecture, instead of the recipe's.", show_default=False
     ),
@@ -41,14 +45,17 @@ def train(
     kind: str | None = KIND,
     test: float | None = TEST,
     selection: str = typer.Option("last", help="last or validation; never test."),
-    epochs: int | None = typer.Option(None, min=1, help="Epochs, instead of the recipe's."),
+    epochs: float | None = typer.Option(None, help="Epochs, instead of the recipe's."),
+    budget: float | None = typer.Option(
+        None, help="Minutes of processor time: as many epochs as fit.", show_default=False
+    ),
     batch: int | None = typer.Option(None, min=1, help="Images per step, instead of the recipe's."),
     lr: float | None = typer.Option(None, help="Learning rate, instead of the recipe's."),
     settings: list[str] = typer.Option(
         [], "--set", help="Other numbers of the recipe, such as cutout=8, jitter=0.4, policy=2."
     ),
-    init: Path | None = typer.Option(
-        None, help="Weights to start from (.safetensors, .pth).", show_default=False
+    init: str | None = typer.Option(
+        None, help="Weights to start from: a file, or resnet20-cifar100.", show_default=False
     ),
     seed: int = typer.Option(0, min=0, help="Seed of weights, order, augmentation and hold-out."),
     resume: bool = typer.Option(False, help="Continue the run in the folder."),
@@ -77,8 +84,11 @@ def train(
     from cala.cli.progress import progress
     from cala.data.protocol import base_classes
     from cala.data.sets import open_images
+    from cala.encoders.registry import weights_file
+    from cala.methods import METHODS
     from cala.training.devices import FabricRanks, Single
     from cala.training.events import epoch_events
+    from cala.training.objective import BaseModel
     from cala.training.session import BaseSession, train_base
 
     if threads is not None:
@@ -89,7 +99,11 @@ def train(
     for bad in images.skipped:
         typer.echo(f"left out: {bad.name} ({bad.why})", err=True)
     n_base = base_classes(images.name, len(images.classes), base)
-    chosen = _recipe(images, recipe).changed(encoder=encoder, epochs=epochs, batch=batch, lr=lr)
+    system = None if method is None else METHODS[method]
+    chosen = _recipe(images, recipe)
+    if system is not None:
+        chosen = chosen.changed(**system.changes)
+    chosen = chosen.changed(encoder=encoder, epochs=epochs, batch=batch, lr=lr)
     chosen = chosen.with_settings(settings)
     if batch is None:
         chosen = _fitting(chosen, images, n_base, holdout)
@@ -104,7 +118,10 @@ def train(
         seed=seed,
         holdout=holdout,
         selection=selection,
-        init=init,
+        init=None if init is None else weights_file(init),
+        method=method,
+        objective=BaseModel.make if system is None else system.objective,
+        budget=budget,
         device=place,
         autocast=_precision(precision, place),
         compiled=compiled,
@@ -185,6 +202,11 @@ class _Stop:
         return self._asked.is_set()
 
 
+def whole(trainer: Any) -> int:
+    """Epochs of a run; the last one may be a part of one."""
+    return -(-trainer.total_steps // trainer.steps_per_epoch)
+
+
 class _Screen:
     """Progress on a terminal; one line per epoch elsewhere."""
 
@@ -194,7 +216,7 @@ class _Screen:
 
         from cala.cli.progress import Lines
 
-        self.recipe, self.quiet = recipe, quiet
+        self.quiet, self.epochs = quiet, math.ceil(recipe.epochs)
         self.console = Console(stderr=True)
         self.bar = Progress(
             TextColumn("{task.description}"),
@@ -222,11 +244,12 @@ class _Screen:
 
     def step(self, trainer: Any) -> None:
         progress = trainer.progress
+        self.epochs = whole(trainer)
         images = max(progress.epoch_images, 1)
-        epoch = min(progress.step // trainer.steps_per_epoch + 1, self.recipe.epochs)
+        epoch = min(progress.step // trainer.steps_per_epoch + 1, whole(trainer))
         rate = progress.epoch_images / max(progress.epoch_seconds, 1e-9)
         text = (
-            f"epoch {epoch}/{self.recipe.epochs}  loss {progress.epoch_loss / images:.3f}  "
+            f"epoch {epoch}/{whole(trainer)}  loss {progress.epoch_loss / images:.3f}  "
             f"acc {100 * progress.epoch_correct / images:.1f}  {rate:.0f} img/s"
         )
         self.bar.update(
@@ -238,7 +261,7 @@ class _Screen:
             return
         held = f"  held-out {100 * line['validation']:.1f}" if "validation" in line else ""
         self.console.print(
-            f"epoch {line['epoch']:>3}/{self.recipe.epochs}  loss {line['loss']:.3f}  "
+            f"epoch {line['epoch']:>3}/{self.epochs}  loss {line['loss']:.3f}  "
             f"acc {100 * line['accuracy']:.1f}{held}  {line['images_per_second']:.0f} img/s",
             highlight=False,
         )

@@ -28,6 +28,7 @@ class Encoder:
     holdout : digests of base images that were kept out of its training
     trained : first halves of the digests of some images that it was trained on, to notice when
         these are to be test images
+    parts : what was trained together with it, for the head of the method that trained it
     pretrained : trained on other images than the user's, so all of these are fair queries
     about : where it comes from, for provenance
     """
@@ -40,6 +41,7 @@ class Encoder:
     scale: float | None = None
     holdout: frozenset[str] = frozenset()
     trained: frozenset[str] = frozenset()
+    parts: dict[str, Tensor] = field(default_factory=dict)
     pretrained: bool = False
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     about: dict[str, Any] = field(default_factory=dict)

@@ -15,9 +15,13 @@ from cala.encoders.weights import load_encoder_file
 from cala.errors import InputError, UnknownNameError
 from cala.files import shown
 from cala.registry import Registry
+from cala.shipped import shipped
 
 Device = torch.device | str
 FILE = "encoder.safetensors"
+
+#: Encoders whose file the package brings along.
+SHIPPED = {"resnet20-cifar100": "cifar100/encoder.safetensors"}
 
 ENCODERS: Registry[Callable[[Device], Encoder]] = Registry("encoder")
 """Pretrained encoders: device -> encoder."""
@@ -48,6 +52,12 @@ def load_encoder(uri: str | os.PathLike[str], device: Device = "cpu") -> Encoder
         if os.path.isfile(path):
             return load_encoder_file(Path(path), device=device)
     raise _unknown(uri)
+
+
+def weights_file(name: str) -> Path:
+    """The file that weights to start from are in: an encoder that the package ships, or a path."""
+    inside = SHIPPED.get(name)
+    return Path(name) if inside is None else shipped(inside)
 
 
 def _unknown(uri: str) -> InputError:

@@ -76,10 +76,18 @@ class ResNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """(n, 3, h, w) -> (n, d)"""
+        return self.upper(self.lower(images))
+
+    def lower(self, images: Tensor) -> Tensor:
+        """To the end of the second stage: (n, 3, h, w) -> (n, c, h', w')"""
         x = self.maxpool(self.relu(self.bn1(self.conv1(images))))
-        for index in range(self.stages):
-            x = getattr(self, f"layer{index + 1}")(x)
-        return x.mean((2, 3))
+        return self.layer2(self.layer1(x))
+
+    def upper(self, hidden: Tensor) -> Tensor:
+        """What `lower` gave -> (n, d)"""
+        for index in range(2, self.stages):
+            hidden = getattr(self, f"layer{index + 1}")(hidden)
+        return hidden.mean((2, 3))
 
 
 @ARCHITECTURES.register("resnet20", "ResNet-20 for 32×32 images, 64-d")

@@ -44,8 +44,15 @@ class ResNet12(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="leaky_relu")
 
     def forward(self, images: Tensor) -> Tensor:
-        x = self.layer4(self.layer3(self.layer2(self.layer1(images))))
-        return x.mean((2, 3))
+        return self.upper(self.lower(images))
+
+    def lower(self, images: Tensor) -> Tensor:
+        """To the end of the second block: (n, 3, h, w) -> (n, c, h', w')"""
+        return self.layer2(self.layer1(images))
+
+    def upper(self, hidden: Tensor) -> Tensor:
+        """What `lower` gave -> (n, 640)"""
+        return self.layer4(self.layer3(hidden)).mean((2, 3))
 
 
 ARCHITECTURES.register("resnet12", "ResNet-12 (64-160-320-640), 640-d")(ResNet12)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from cala.errors import InputError
 from cala.files import atomic, reason, shown
 
 FORMAT = 1
+PART = "part."  # names of tensors that are no part of the encoder itself
 
 
 def save_encoder(
@@ -29,12 +31,17 @@ def save_encoder(
     scale: float | None = None,
     holdout: frozenset[str] = frozenset(),
     trained: frozenset[str] = frozenset(),
+    parts: Mapping[str, Tensor] | None = None,
     about: dict[str, Any] | None = None,
     half: bool = False,
 ) -> None:
-    """Write a module's weights; `half` stores them in half precision."""
+    """Write a module's weights; `half` stores them in half precision.
+
+    parts : what was trained together with it, for the method's head
+    """
     tensors: dict[str, Tensor] = {}
-    for name, tensor in module.state_dict().items():
+    everything = {**module.state_dict(), **{PART + k: v for k, v in (parts or {}).items()}}
+    for name, tensor in everything.items():
         if name.endswith("num_batches_tracked"):
             continue
         wide = tensor.detach().cpu().contiguous()
@@ -89,6 +96,7 @@ def load_encoder_file(
             f"{shown(path)} does not describe its encoder as `cala train` does ({reason(error)})"
         ) from error
     load_weights(module, tensors, shown(path), architecture)
+    parts = {n.removeprefix(PART): t.float() for n, t in tensors.items() if n.startswith(PART)}
     return from_module(
         name or str(path),
         module,
@@ -98,6 +106,7 @@ def load_encoder_file(
         scale=scale,
         holdout=holdout,
         trained=trained,
+        parts=parts,
         about=about,
     )
 
@@ -120,24 +129,22 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return meta, tensors
 
 
-def stated_training(path: Path) -> tuple[dict[str, Any], frozenset[str]]:
-    """`about` and `trained` of an encoder of `cala train`; empty for other weight files."""
+def stated_training(path: Path) -> tuple[dict[str, Any], frozenset[str], frozenset[str]]:
+    """`about`, `trained` and `holdout` of an encoder of `cala train`; else empty."""
     try:
         meta, _ = _read(path)
     except InputError:
-        return {}, frozenset()
-    about, trained = meta.get("about"), meta.get("trained")
-    return (
-        about if isinstance(about, dict) else {},
-        frozenset(map(str, trained if isinstance(trained, list) else ())),
-    )
+        return {}, frozenset(), frozenset()
+    about, *lists = (meta.get(key) for key in ("about", "trained", "holdout"))
+    trained, holdout = (frozenset(map(str, x if isinstance(x, list) else ())) for x in lists)
+    return about if isinstance(about, dict) else {}, trained, holdout
 
 
 def load_weights(
     module: nn.Module, tensors: dict[str, Tensor], source: str, architecture: str
 ) -> None:
-    """Fill a module by name; weights of a classifier (`fc.`) are passed over."""
-    given = {name: t for name, t in tensors.items() if not name.startswith("fc.")}
+    """Fill a module by name; a classifier (`fc.`) and other parts are passed over."""
+    given = {name: t for name, t in tensors.items() if not name.startswith(("fc.", PART))}
     own = module.state_dict()
     needed = {name for name in own if not name.endswith("num_batches_tracked")}
     lost = sorted(needed - given.keys())

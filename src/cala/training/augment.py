@@ -108,6 +108,33 @@ class ColourJitter:
 
 
 @dataclass(frozen=True)
+class Grey:
+    """No colours."""
+
+    draws: int = 0
+
+    def __call__(self, images: Tensor, u: Tensor) -> Tensor:
+        return like(grey(images.float()).expand(images.shape), images)
+
+
+@dataclass(frozen=True)
+class Sometimes:
+    """An operation that keeps the size, on a share of the images."""
+
+    operation: Operation
+    share: float
+
+    @property
+    def draws(self) -> int:
+        return 1 + self.operation.draws
+
+    def __call__(self, images: Tensor, u: Tensor) -> Tensor:
+        rows = (u[:, 0] < self.share).nonzero()[:, 0]
+        changed = self.operation(images[rows], u[rows, 1:])
+        return images.index_copy(0, rows, changed)
+
+
+@dataclass(frozen=True)
 class Cutout:
     """A black square of `size` pixels around a random point."""
 

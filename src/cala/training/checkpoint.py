@@ -25,7 +25,7 @@ class Progress:
 
     step : steps done; epoch_loss, epoch_correct, epoch_images : sums of the epoch under way
     best, best_epoch : highest validation accuracy and its epoch, for `selection="validation"`
-    seconds : spent training, over all parts of an interrupted run
+    seconds, cpu_seconds : spent training, over all parts of an interrupted run
     """
 
     step: int = 0
@@ -36,6 +36,7 @@ class Progress:
     best: float = -1.0
     best_epoch: int = -1
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
     log: list[dict[str, Any]] = field(default_factory=list)
 
 

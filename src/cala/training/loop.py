@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +22,7 @@ from cala.errors import InputError
 from cala.training.augment import Augmentation
 from cala.training.checkpoint import Progress
 from cala.training.devices import Ranks, Single
-from cala.training.objective import BaseModel
+from cala.training.objective import Objective
 from cala.training.recipes import Recipe
 
 EVAL_BATCH = 500
@@ -51,7 +53,7 @@ class Trainer:
 
     def __init__(
         self,
-        model: BaseModel,
+        model: Objective,
         data: BaseImages,
         recipe: Recipe,
         augmentation: Augmentation,
@@ -69,7 +71,7 @@ class Trainer:
         self.model = model.to(self.device)
         self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.optimiser = torch.optim.SGD(
-            _groups(model, recipe),
+            model.groups(recipe),
             lr=recipe.lr,
             momentum=recipe.momentum,
             nesterov=recipe.momentum > 0,
@@ -79,6 +81,7 @@ class Trainer:
             self.net = torch.compile(self.net)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=autocast == torch.float16)
         self.data = BaseImages(*(t.to(self.device) for t in vars(data).values()))
+        self._labels = data.train_labels.cpu()
         self.progress = Progress()
         self.best: dict[str, Tensor] = {}
         self._order = (-1, torch.empty(0))
@@ -89,7 +92,7 @@ class Trainer:
 
     @property
     def total_steps(self) -> int:
-        return self.steps_per_epoch * self.recipe.epochs
+        return max(1, round(self.steps_per_epoch * self.recipe.epochs))
 
     def run(
         self,
@@ -98,32 +101,52 @@ class Trainer:
         after_epoch: Callable[[Trainer], None] = lambda trainer: None,
     ) -> bool:
         """Train to the end, or until `after_step` returns True; says whether it is the end."""
+        if self.progress.step == 0 and self.model.wants_means:
+            self.warm_up(0)
         while self.progress.step < self.total_steps:
-            started = time.perf_counter()
-            self._step(self.progress.step)
-            spent = time.perf_counter() - started
-            self.progress.seconds += spent
-            self.progress.epoch_seconds += spent
+            self._timed(lambda: self._step(self.progress.step))
             self.progress.step += 1
-            if self.progress.step % self.steps_per_epoch == 0:
+            if self.progress.step in (self._epoch_end(), self.total_steps):
                 self._end_epoch()
                 after_epoch(self)
             if after_step(self):
                 return self.progress.step >= self.total_steps
         return True
 
+    def warm_up(self, steps: int) -> None:
+        """Do what comes before the first step, or some steps, to see how long they take."""
+        if not steps:
+            self._timed(lambda: self.model.begin(self.class_means()))
+        for step in range(steps):
+            self._timed(partial(self._step, step))
+
+    def _timed(self, work: Callable[[], None]) -> None:
+        wall, cpu = time.perf_counter(), time.process_time()
+        work()
+        self.progress.cpu_seconds += time.process_time() - cpu
+        spent = time.perf_counter() - wall
+        self.progress.seconds += spent
+        self.progress.epoch_seconds += spent
+
+    def _epoch_end(self) -> int:
+        """The first step at or after this one that ends an epoch."""
+        return -(-self.progress.step // self.steps_per_epoch) * self.steps_per_epoch
+
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
-        """Augmented, normalised images (b, 3, s, s) and labels (b,) of this rank."""
+        """Augmented, normalised images (views · b, 3, s, s) and labels (b,) of this rank."""
         epoch, place = divmod(step, self.steps_per_epoch)
         if self._order[0] != epoch:
             generator = seeded(self.seed, "order", epoch)
             self._order = epoch, torch.randperm(len(self.data.train), generator=generator)
         size = self.recipe.batch
         rows = self._order[1][place * size : (place + 1) * size]
-        u = self.augmentation.draw(size, seeded(self.seed, "augment", step))
+        rows = self.model.rows(rows, self._labels, seeded(self.seed, "rows", step))
+        views = self.model.views
+        u = self.augmentation.draw(views * len(rows), seeded(self.seed, "augment", step))
         mine = slice(self.ranks.rank, None, self.ranks.world)
-        rows, u = rows[mine].to(self.device), u[mine].to(self.device)
-        images = self.augmentation(self.data.train[rows], u)
+        rows = rows[mine].to(self.device)
+        u = u.unflatten(0, (views, -1))[:, mine].flatten(0, 1).to(self.device)
+        images = self.augmentation(self.data.train[rows.repeat(views)], u)
         return self._input(images, self.recipe.size_at(epoch)), self.data.train_labels[rows]
 
     def _input(self, images: Tensor, size: int) -> Tensor:
@@ -135,26 +158,30 @@ class Trainer:
     def _step(self, step: int) -> None:
         images, labels = self.batch(step)
         for group in self.optimiser.param_groups:
-            group["lr"] = self.recipe.lr_at(step, self.steps_per_epoch)
+            factor = group.get("factor", 1.0)
+            group["lr"] = factor * self.recipe.lr_at(step, self.steps_per_epoch)
         self.net.train()
-        with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):
-            logits = self.net(images)
-        loss = F.cross_entropy(logits.float(), labels, label_smoothing=self.recipe.smoothing)
+        with (
+            own_random(seeded(self.seed, f"step {self.ranks.rank}", step)),
+            torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None),
+        ):
+            loss, logits = self.net(images, labels)
         self.optimiser.zero_grad(set_to_none=True)
         self.ranks.backward(self.scaler.scale(loss))
         self.scaler.step(self.optimiser)
         self.scaler.update()
-        correct = (logits.argmax(1) == labels).sum()
-        sums = self.ranks.total(torch.stack([loss.detach() * len(labels), correct]).double())
+        shown = labels[: len(logits)]  # of an episode, the queries come first
+        correct = (logits.argmax(1) == shown).sum()
+        sums = self.ranks.total(torch.stack([loss.detach() * len(shown), correct]).double())
         if not sums[0].isfinite():  # the sum, so that all processes stop here
             raise Diverged(self._diverged(step, f"the loss is {float(sums[0])}"))
         self.progress.epoch_loss += float(sums[0])
         self.progress.epoch_correct += int(sums[1])
-        self.progress.epoch_images += len(labels) * self.ranks.world
+        self.progress.epoch_images += len(shown) * self.ranks.world
 
     def _end_epoch(self) -> None:
         progress = self.progress
-        epoch = progress.step // self.steps_per_epoch
+        epoch = -(-progress.step // self.steps_per_epoch)
         images = max(progress.epoch_images, 1)
         line = {
             "epoch": epoch,
@@ -162,7 +189,7 @@ class Trainer:
             "loss": progress.epoch_loss / images,
             "accuracy": progress.epoch_correct / images,
             "lr": self.optimiser.param_groups[0]["lr"],
-            "scale": float(self.model.classifier.scale.detach()),
+            "scale": self.model.scale,
             "size": self.recipe.size_at(epoch - 1),
             "seconds": round(progress.epoch_seconds, 3),
             "images_per_second": round(images / max(progress.epoch_seconds, 1e-9), 1),
@@ -189,8 +216,27 @@ class Trainer:
         for images, labels in pairs:
             size = self.recipe.transform.size
             inputs = self._input(centre(images, self.recipe.transform), size)
-            correct += int((self.model(inputs).argmax(1) == labels).sum())
+            correct += int((self.model.logits(inputs).argmax(1) == labels).sum())
         return correct / len(self.data.holdout)
+
+    @torch.no_grad()
+    def class_means(self) -> Tensor:
+        """Means of unit embeddings of the training images, as unit vectors: (B, d)."""
+        self.model.eval()
+        sums: Tensor | None = None
+        pairs = zip(
+            self.data.train.split(EVAL_BATCH), self.data.train_labels.split(EVAL_BATCH), strict=True
+        )
+        for images, labels in pairs:
+            transform = self.recipe.transform
+            unit = F.normalize(
+                self.model.encoder(self._input(centre(images, transform), transform.size)), dim=1
+            )
+            if sums is None:
+                sums = unit.new_zeros(self.model.n_base, unit.shape[1])
+            sums.index_add_(0, labels, unit)
+        assert sums is not None
+        return F.normalize(sums, dim=1)
 
     def check_finite(self) -> None:
         """Raise if a weight is no number any more, as after one step that was far too long."""
@@ -248,11 +294,10 @@ def seeded(seed: int, what: str, number: int) -> torch.Generator:
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
 
 
-def _groups(model: BaseModel, recipe: Recipe) -> list[dict[str, object]]:
-    """Weight decay for all but the scale."""
-    scale = model.classifier.scale
-    others = [p for p in model.parameters() if p is not scale]
-    return [
-        {"params": others, "weight_decay": recipe.weight_decay},
-        {"params": [scale], "weight_decay": 0.0},
-    ]
+@contextmanager
+def own_random(generator: torch.Generator) -> Iterator[None]:
+    """torch's own random numbers (dropout, mixing) follow from a generator's seed here."""
+    devices = range(torch.cuda.device_count())
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(generator.initial_seed())
+        yield

@@ -1,12 +1,72 @@
-"""What base training minimises: cross-entropy over a cosine classifier with a learned scale."""
+"""What base training minimises; cross-entropy over a cosine classifier, unless a method differs."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from typing_extensions import Self
+
+from cala.training.recipes import Recipe
+
+
+class Objective(nn.Module):
+    """An encoder, whatever is trained with it, and the loss of a batch.
+
+    All that is random comes from torch's own generator, which the loop seeds before every step.
+    """
+
+    #: Augmented views of each image that a step sees.
+    views: ClassVar[int] = 1
+    #: Whether a batch may be shared by several devices.
+    divisible: ClassVar[bool] = True
+    #: Whether `begin` is to be called with the class means at the start.
+    wants_means: ClassVar[bool] = False
+
+    encoder: nn.Module
+    n_base: int
+
+    def rows(self, shuffled: Tensor, labels: Tensor, generator: torch.Generator) -> Tensor:
+        """Which training rows a step takes: (m,).
+
+        shuffled : (batch,) the next rows of a random order; labels : (n,) of all training rows
+        """
+        return shuffled
+
+    def forward(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Loss, and logits (m, C) of the first m images for the accuracy that is shown.
+
+        images : (views · n, 3, h, w), all images once per view; labels : (n,)
+        """
+        raise NotImplementedError
+
+    def logits(self, images: Tensor) -> Tensor:
+        """Over the base classes, for validation: (n, 3, h, w) -> (n, B)."""
+        raise NotImplementedError
+
+    def begin(self, means: Tensor) -> None:
+        """Start from the unit class means (B, d) of the encoder at hand."""
+
+    @property
+    def scale(self) -> float | None:
+        """The scale s of its logits s·cos(f, p); None where they are none of these."""
+        return None
+
+    def parts(self) -> dict[str, Tensor]:
+        """What the method's head needs beside the encoder."""
+        return {}
+
+    def groups(self, recipe: Recipe) -> list[dict[str, Any]]:
+        """Parameter groups; `factor` multiplies the learning rate."""
+        return [{"params": list(self.parameters()), "weight_decay": recipe.weight_decay}]
+
+
+#: encoder, number of base classes, recipe -> objective
+MakeObjective = Callable[[nn.Module, int, Recipe], Objective]
 
 
 class CosineClassifier(nn.Module):
@@ -23,14 +83,42 @@ class CosineClassifier(nn.Module):
         return self.scale * cosines
 
 
-class BaseModel(nn.Module):
-    """Encoder and classifier of the base session."""
+class BaseModel(Objective):
+    """Cross-entropy over a cosine classifier with a learned scale."""
 
-    def __init__(self, encoder: nn.Module, classifier: CosineClassifier) -> None:
+    def __init__(
+        self, encoder: nn.Module, classifier: CosineClassifier, smoothing: float = 0.0
+    ) -> None:
         super().__init__()
         self.encoder = encoder
         self.classifier = classifier
+        self.smoothing = smoothing
+        self.n_base = len(classifier.weight)
 
-    def forward(self, images: Tensor) -> Tensor:
-        """(n, 3, h, w) -> (n, C)"""
+    @classmethod
+    def make(cls, encoder: nn.Module, n_base: int, recipe: Recipe) -> Self:
+        dim = int(encoder.dim)  # type: ignore[arg-type]
+        return cls(encoder, CosineClassifier(dim, n_base, recipe.scale), recipe.smoothing)
+
+    def forward(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        logits = self.logits(images)
+        return self.cross_entropy(logits, labels), logits
+
+    def cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return F.cross_entropy(logits.float(), labels, label_smoothing=self.smoothing)
+
+    def logits(self, images: Tensor) -> Tensor:
         return self.classifier(self.encoder(images))
+
+    @property
+    def scale(self) -> float:
+        return float(self.classifier.scale.detach())
+
+    def groups(self, recipe: Recipe) -> list[dict[str, Any]]:
+        """Weight decay for all but the scale."""
+        scale = self.classifier.scale
+        others = [p for p in self.parameters() if p is not scale]
+        return [
+            {"params": others, "weight_decay": recipe.weight_decay},
+            {"params": [scale], "weight_decay": 0.0},
+        ]

@@ -16,8 +16,8 @@ AUGMENTATIONS = ("none", "crop", "resized-crop")
 MOST_CHANGES = 20  # operations of the policy per image
 MOST_STORED = 8  # times the side that the encoder sees
 SETTINGS = (
-    "augment", "pad", "jitter", "cutout", "policy", "smoothing", "weight_decay", "momentum",
-    "schedule", "warmup", "factor", "scale", "store",
+    "augment", "pad", "jitter", "jittered", "grey", "cutout", "policy", "smoothing",
+    "weight_decay", "momentum", "schedule", "warmup", "factor", "scale", "store",
 )  # fmt: skip
 
 
@@ -34,6 +34,7 @@ class Recipe:
     augment, pad, jitter, cutout, policy : `crop` pads and shifts, `resized-crop` cuts a random
         part; strength of colour jitter; side of the black square; operations of the policy per
         image
+    jittered, grey : shares of the images that get jitter, and that lose their colours
     sizes : (share of the epochs, side) steps of progressive resizing; empty keeps the full side
     store : side at which the images wait in memory, for `resized-crop`
     pretrained : needs weights to start from
@@ -42,13 +43,13 @@ class Recipe:
     name: str
     encoder: str
     transform: Transform
-    epochs: int
+    epochs: float
     batch: int = 128
     lr: float = 0.1
     momentum: float = 0.9
     weight_decay: float = 5e-4
     schedule: str = "milestones"
-    milestones: tuple[int, ...] = ()
+    milestones: tuple[float, ...] = ()
     factor: float = 0.1
     warmup: float = 0.2
     scale: float = 16.0
@@ -57,6 +58,8 @@ class Recipe:
     pad: int = 4
     area: tuple[float, float] = (0.08, 1.0)
     jitter: float = 0.0
+    jittered: float = 1.0
+    grey: float = 0.0
     cutout: int = 0
     policy: int = 0
     sizes: tuple[tuple[float, int], ...] = ()
@@ -66,10 +69,9 @@ class Recipe:
     def __post_init__(self) -> None:
         check_choice("schedule", self.schedule, SCHEDULES)
         check_choice("augmentation", self.augment, AUGMENTATIONS)
-        for name in ("epochs", "batch"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}: use 1 or more")
-        for name in ("lr", "scale", "factor"):
+        if self.batch < 1:
+            raise InputError(f"batch is {self.batch}: use 1 or more")
+        for name in ("epochs", "lr", "scale", "factor"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise InputError(f"{name} is {getattr(self, name)}: use a number above 0")
         for name in ("momentum", "smoothing"):
@@ -77,8 +79,8 @@ class Recipe:
                 raise InputError(f"{name} is {getattr(self, name)}: use 0 or more, below 1")
         side = self.transform.size
         most = {
-            "weight_decay": 1, "warmup": 1, "jitter": 1, "policy": MOST_CHANGES,
-            "pad": side, "cutout": side, "store": MOST_STORED * side,
+            "weight_decay": 1, "warmup": 1, "jitter": 1, "jittered": 1, "grey": 1,
+            "policy": MOST_CHANGES, "pad": side, "cutout": side, "store": MOST_STORED * side,
         }  # fmt: skip
         for name, high in most.items():
             if not 0 <= getattr(self, name) <= high:
@@ -91,6 +93,11 @@ class Recipe:
         """A copy with other values; None leaves a value as it is."""
         given = {name: value for name, value in changes.items() if value is not None}
         return replace(self, **given)
+
+    def lasting(self, epochs: float) -> Recipe:
+        """The same course in another number of epochs."""
+        ratio = epochs / self.epochs
+        return replace(self, epochs=epochs, milestones=tuple(ratio * m for m in self.milestones))
 
     def with_settings(self, settings: Sequence[str]) -> Recipe:
         """A copy changed by texts such as `cutout=8`, for numbers and names of a recipe.
@@ -123,7 +130,7 @@ class Recipe:
 
     def lr_at(self, step: int, steps_per_epoch: int) -> float:
         """The learning rate of a step, counted from 0 over all epochs."""
-        total = self.epochs * steps_per_epoch
+        total = max(1, round(self.epochs * steps_per_epoch))
         if self.schedule == "milestones":
             passed = sum(step >= m * steps_per_epoch for m in self.milestones)
             return self.lr * self.factor**passed

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,17 +20,27 @@ from cala.encoders.weights import load_weights, read_weights, save_encoder, stat
 from cala.errors import InputError
 from cala.files import reason, sha256, shown, write_text
 from cala.registry import check_choice
-from cala.training.augment import Augmentation, ColourJitter, Cutout, Flip, PadCrop, ResizedCrop
+from cala.training.augment import (
+    Augmentation,
+    ColourJitter,
+    Cutout,
+    Flip,
+    Grey,
+    PadCrop,
+    ResizedCrop,
+    Sometimes,
+)
 from cala.training.checkpoint import Progress, load_checkpoint, save_checkpoint
 from cala.training.devices import Ranks, Single
 from cala.training.images import Advance, BaseRows, base_rows, load_base
-from cala.training.loop import Diverged, Trainer, seeded
-from cala.training.objective import BaseModel, CosineClassifier
+from cala.training.loop import BaseImages, Diverged, Trainer, own_random, seeded
+from cala.training.objective import BaseModel, MakeObjective, Objective
 from cala.training.place import CHECKPOINT, CONFIG, ENCODER, LOG, check_same, held
 from cala.training.policy import Policy
 from cala.training.recipes import Recipe
 
 SELECTIONS = ("last", "validation")
+TIMED_STEPS = 8
 TRAINED = 512  # training images that an encoder remembers
 
 
@@ -42,6 +52,8 @@ class BaseSession:
     holdout : images per base class that training never sees
     selection : which weights become the encoder: the last, or the best on held-out images
     init : weight file to start from
+    method, objective : the method whose base session this is, and what that minimises
+    budget : minutes of processor time; as many epochs as fit into it
     minutes : between checkpoints
     ranks : the processes that train together; the first of them writes
     """
@@ -54,6 +66,9 @@ class BaseSession:
     holdout: int = 0
     selection: str = "last"
     init: Path | None = None
+    method: str | None = None
+    objective: MakeObjective = BaseModel.make
+    budget: float | None = None
     device: str = "cpu"
     autocast: torch.dtype | None = None
     compiled: bool = False
@@ -66,6 +81,8 @@ class BaseSession:
             raise InputError(f"holdout is {self.holdout}: use 0 or more images per class")
         if self.selection == "validation" and not self.holdout:
             raise InputError("selection by validation needs held-out images: add --holdout 25")
+        if self.budget is not None and not 0 < self.budget < float("inf"):
+            raise InputError(f"budget is {self.budget}: give minutes above 0")
         if self.recipe.batch % self.ranks.world:
             raise InputError(
                 f"a batch of {self.recipe.batch} cannot be shared by {self.ranks.world} devices: "
@@ -80,7 +97,11 @@ class BaseSession:
     @cached_property
     def config(self) -> dict[str, Any]:
         """What must be equal for a run to be continued."""
+        own = {} if self.method is None else {"method": self.method}
+        spent = {} if self.budget is None else {"budget": self.budget}
         return {
+            **own,
+            **spent,
             "recipe": json.loads(json.dumps(self.recipe.as_dict())),
             "dataset": self.images.name,
             "images": self.images.fingerprint,
@@ -113,22 +134,19 @@ def train_base(
             f"a batch of {session.recipe.batch} is larger than the {len(rows.train)} training "
             f"images: use --batch {min(32, len(rows.train))}"
         )
-    model = make_model(session)
+    if session.ranks.world > 1 and not make_model(session).divisible:
+        raise InputError(f"{session.method} trains on episodes: use one device")
     with held(session.out) if session.ranks.rank == 0 else nullcontext():
-        found = _begun(session, resume)
-        trainer = Trainer(
-            model,
-            load_base(session.images, rows, session.recipe, loading),
-            session.recipe,
-            augmentation(session.recipe),
-            seed=session.seed,
-            device=session.device,
-            autocast=session.autocast,
-            compiled=session.compiled,
-            ranks=session.ranks,
-        )
-        if found is not None:
-            trainer.restore(*found)
+        begun = _begun(session, resume)
+        data = load_base(session.images, rows, session.recipe, loading)
+        if session.budget is not None:
+            epochs = begun.epochs if begun is not None else epochs_within(session, data)
+            session = replace(session, recipe=session.recipe.lasting(epochs))
+        if begun is not None:
+            check_same(begun.config, session.config, session.out / CHECKPOINT)
+        trainer = make_trainer(session, data)
+        if begun is not None:
+            trainer.restore(begun.tensors, begun.progress)
         writer = _Writer(session, trainer)
 
         def each_step(trainer: Trainer) -> bool:
@@ -151,8 +169,48 @@ def train_base(
     return session.out / ENCODER
 
 
-def _begun(session: BaseSession, resume: bool) -> tuple[dict[str, Tensor], Progress] | None:
-    """Tensors and progress of the run in the folder, None where there is none."""
+def make_trainer(session: BaseSession, data: BaseImages) -> Trainer:
+    return Trainer(
+        make_model(session),
+        data,
+        session.recipe,
+        augmentation(session.recipe),
+        seed=session.seed,
+        device=session.device,
+        autocast=session.autocast,
+        compiled=session.compiled,
+        ranks=session.ranks,
+    )
+
+
+def epochs_within(session: BaseSession, data: BaseImages) -> float:
+    """How many epochs the budget allows, from the processor time of a few steps thrown away."""
+    assert session.budget is not None
+    trainer = make_trainer(session, data)
+    if trainer.model.wants_means:
+        trainer.warm_up(0)
+    before = trainer.progress.cpu_seconds
+    trainer.warm_up(TIMED_STEPS)
+    each = (trainer.progress.cpu_seconds - before) / TIMED_STEPS
+    steps = max(1.0, (60 * session.budget - before) // max(each, 1e-6))
+    return steps / trainer.steps_per_epoch
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A run that was interrupted."""
+
+    tensors: dict[str, Tensor]
+    config: dict[str, Any]
+    progress: Progress
+
+    @property
+    def epochs(self) -> float:
+        return float(self.config["recipe"]["epochs"])
+
+
+def _begun(session: BaseSession, resume: bool) -> Begun | None:
+    """The run in the folder, None where there is none."""
     checkpoint = session.out / CHECKPOINT
     if not checkpoint.exists():
         return None
@@ -161,9 +219,7 @@ def _begun(session: BaseSession, resume: bool) -> tuple[dict[str, Tensor], Progr
             f"{shown(session.out)} holds a training run already: add --resume to continue it, or "
             "choose another folder"
         )
-    tensors, config, progress = load_checkpoint(checkpoint)
-    check_same(config, session.config, checkpoint)
-    return tensors, progress
+    return Begun(*load_checkpoint(checkpoint))
 
 
 class _Writer:
@@ -203,17 +259,15 @@ class _Writer:
             _write_encoder(self.session, self.trainer, rows, *self.inherited)
 
 
-def make_model(session: BaseSession) -> BaseModel:
-    """Encoder and classifier at the start, by the seed alone."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seeded(session.seed, "weights", 0).initial_seed())
+def make_model(session: BaseSession) -> Objective:
+    """The encoder and what is trained with it at the start, by the seed alone."""
+    with own_random(seeded(session.seed, "weights", 0)):
         encoder: nn.Module = ARCHITECTURES[session.recipe.encoder]()
-        dim = int(encoder.dim)  # type: ignore[arg-type]
-        classifier = CosineClassifier(dim, session.n_base, session.recipe.scale)
+        objective = session.objective(encoder, session.n_base, session.recipe)
     if session.init is not None:
         tensors = read_weights(session.init)
         load_weights(encoder, tensors, shown(session.init), session.recipe.encoder)
-    return BaseModel(encoder, classifier)
+    return objective
 
 
 def augmentation(recipe: Recipe) -> Augmentation:
@@ -224,7 +278,11 @@ def augmentation(recipe: Recipe) -> Augmentation:
     elif recipe.augment == "resized-crop":
         operations += [ResizedCrop(recipe.transform.size, recipe.area), Flip()]
     if recipe.jitter:
-        operations.append(ColourJitter(recipe.jitter, recipe.jitter, recipe.jitter))
+        jitter = ColourJitter(recipe.jitter, recipe.jitter, recipe.jitter)
+        whole = recipe.jittered == 1
+        operations.append(jitter if whole else Sometimes(jitter, recipe.jittered))
+    if recipe.grey:
+        operations.append(Sometimes(Grey(), recipe.grey))
     if recipe.policy:
         operations.append(Policy(recipe.policy))
     if recipe.cutout:
@@ -238,21 +296,24 @@ def _write_encoder(
     rows: BaseRows,
     classes: list[str],
     trained: frozenset[str],
+    unseen: frozenset[str] | None,
 ) -> None:
-    """classes, trained : what already trained the weights that the run started from"""
+    """classes, trained, unseen : of the weights that the run started from, see `_inherited`"""
     model = trainer.model
     if session.selection == "validation":
         model.load_state_dict(trainer.best)
     train = session.images.train
     order = torch.randperm(len(rows.train), generator=seeded(session.seed, "trained", 0))
     some = train.digests(rows.train[order[:TRAINED].numpy()])
+    held = frozenset(train.digests(rows.holdout))
     save_encoder(
         session.out / ENCODER,
         model.encoder,
         architecture=session.recipe.encoder,
         transform=session.recipe.transform,
-        scale=float(model.classifier.scale.detach()),
-        holdout=frozenset(train.digests(rows.holdout)),
+        scale=model.scale,
+        parts=model.parts(),
+        holdout=held if unseen is None else held & unseen,
         trained=trained | {digest[:32] for digest in some},
         about={
             **session.config,
@@ -263,17 +324,23 @@ def _write_encoder(
                 "validation"
             ),
             "minutes": round(trainer.progress.seconds / 60, 1),
+            "cpu_minutes": round(trainer.progress.cpu_seconds / 60, 1),
         },
     )
 
 
-def _inherited(session: BaseSession) -> tuple[list[str], frozenset[str]]:
-    """Classes of this kind of set, and some images, that trained the weights it started from."""
+def _inherited(session: BaseSession) -> tuple[list[str], frozenset[str], frozenset[str] | None]:
+    """What the weights that a run starts from have seen.
+
+    Classes of this kind of set and some images that trained them, and the images of this kind of
+    set that were held out; None if they saw no such set, so that all may be held out.
+    """
     if session.init is None:
-        return [], frozenset()
-    about, trained = stated_training(session.init)
-    same = about.get("dataset") == session.images.name
-    return list(about.get("classes", ())) if same else [], trained
+        return [], frozenset(), None
+    about, trained, unseen = stated_training(session.init)
+    if about.get("dataset") != session.images.name:
+        return [], trained, None
+    return list(about.get("classes", ())), trained, unseen
 
 
 def _named(init: Path) -> dict[str, str]:

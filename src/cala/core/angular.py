@@ -1,0 +1,20 @@
+"""Angular penalty: a class must win by a margin (CosFace), as ALICE trains."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+SCALE, MARGIN = 30.0, 0.4
+
+
+def cosface_logits(
+    cosines: Tensor, labels: Tensor, scale: float = SCALE, margin: float = MARGIN
+) -> Tensor:
+    """s·(cos − m) for the true class, s·cos for all others: (n, C), (n,) -> (n, C).
+
+    >>> import torch
+    >>> cosface_logits(torch.tensor([[0.5, 0.2]]), torch.tensor([0]))
+    tensor([[3., 6.]])
+    """
+    return scale * (cosines - margin * F.one_hot(labels, cosines.shape[1]))

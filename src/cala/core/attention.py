@@ -1,0 +1,113 @@
+"""Attention among prototypes and a query: the graph of CEC, and the calibration of LIMIT.
+
+Every query is put together with all prototypes as one set, and all of them attend to each other.
+A prototype's own share of that sum is the same for every query, so it is computed once: no
+prototype is copied per query.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cala.core.prototypes import normalise
+
+ATTENTION_DROPOUT, DROPOUT = 0.1, 0.5
+SCORES = 2**23  # numbers of one temporary, in inference
+
+
+class SetAttention(nn.Module):
+    """One head of self-attention with a residual and layer norm: (…, m, d) -> (…, m, d).
+
+    Tokens are unit embeddings times √d, so that their numbers are about 1 as layer norm leaves
+    them. Logits are cosines between a query's token and the prototypes' tokens afterwards.
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.query, self.key, self.value = (nn.Linear(dim, dim, bias=False) for _ in range(3))
+        for layer in (self.query, self.key, self.value):
+            nn.init.normal_(layer.weight, std=math.sqrt(1 / dim))
+        self.out = nn.Linear(dim, dim)
+        nn.init.zeros_(self.out.weight)  # at the start attention changes nothing
+        nn.init.zeros_(self.out.bias)
+        self.norm = nn.LayerNorm(dim)
+        self.dropped_scores = nn.Dropout(ATTENTION_DROPOUT)
+        self.dropped = nn.Dropout(DROPOUT)
+        self.dim = dim
+
+    def forward(self, prototypes: Tensor, queries: Tensor) -> Tensor:
+        """Cosines (…, n, C) after attention; dropout acts in training mode.
+
+        prototypes : (…, C, d) unit vectors; queries : (…, n, d) unit vectors
+        """
+        p, x = self._tokens(prototypes), self._tokens(queries)
+        root = math.sqrt(self.dim)
+        p_q, p_k, p_v = self.query(p), self.key(p), self.value(p)
+        x_q, x_k, x_v = self.query(x), self.key(x), self.value(x)
+        among = p_q @ p_k.mT / root  # (…, C, C): the same for every query
+        to_query = x_k @ p_q.mT / root  # (…, n, C): prototype c attends to query i
+        from_query = x_q @ p_k.mT / root  # (…, n, C): query i attends to prototype c
+        alone = (x_q * x_k).sum(-1, keepdim=True) / root  # (…, n, 1)
+
+        n = queries.shape[-2]
+        wide = among.unsqueeze(-3).expand(*among.shape[:-2], n, *among.shape[-2:])
+        of_p = torch.cat([wide, to_query.unsqueeze(-1)], -1).softmax(-1)  # (…, n, C, C + 1)
+        of_p = self.dropped_scores(of_p)
+        of_x = torch.cat([from_query, alone], -1).softmax(-1)
+        of_x = self.dropped_scores(of_x)
+        summed_p = of_p[..., :-1] @ p_v.unsqueeze(-3) + of_p[..., -1:] * x_v.unsqueeze(-2)
+        summed_x = of_x[..., :-1] @ p_v + of_x[..., -1:] * x_v
+        tokens = self.norm(p.unsqueeze(-3) + self.dropped(self.out(summed_p)))
+        query = self.norm(x + self.dropped(self.out(summed_x)))
+        return (F.normalize(tokens, dim=-1) @ F.normalize(query, dim=-1).unsqueeze(-1)).squeeze(-1)
+
+    def _tokens(self, unit: Tensor) -> Tensor:
+        return math.sqrt(self.dim) * unit
+
+    @torch.no_grad()
+    def cosines(self, prototypes: Tensor, queries: Tensor) -> Tensor:
+        """`forward` without dropout, for many queries: (C, d), (n, d) -> (n, C)."""
+        p = self._tokens(prototypes)
+        root = math.sqrt(self.dim)
+        p_q, p_k, p_v = self.query(p), self.key(p), self.value(p)
+        among = p_q @ p_k.T / root
+        total = among.logsumexp(1)  # (C,)
+        own = p + F.linear(among.softmax(1) @ p_v, self.out.weight, self.out.bias)  # no query: p̃
+        shift = own - p - self.out.bias  # what attention among prototypes adds to each
+        found = queries.new_empty(len(queries), len(p))
+        step = max(1, SCORES // (len(p) * self.dim))
+        for start in range(0, len(queries), step):
+            part = slice(start, start + step)
+            x = self._tokens(queries[part])
+            x_q, x_k, x_v = self.query(x), self.key(x), self.value(x)
+            # A softmax over C + 1 tokens, of which C are known: mix its two parts.
+            share = torch.sigmoid(x_k @ p_q.T / root - total)  # (n, C): of the query
+            moved = F.linear(x_v, self.out.weight)  # (n, d)
+            tokens = own + share[..., None] * (moved[:, None] - shift)
+            tokens = self.norm(tokens)
+            scores = torch.cat([x_q @ p_k.T, (x_q * x_k).sum(1, keepdim=True)], 1) / root
+            weights = scores.softmax(1)
+            seen = self.norm(x + self.out(weights[:, :-1] @ p_v + weights[:, -1:] * x_v))
+            dots = (tokens @ seen[:, :, None])[..., 0]
+            norms = tokens.norm(dim=-1) * seen.norm(dim=1, keepdim=True)
+            found[part] = dots / norms.clamp_min(1e-12)
+        return found
+
+    @torch.no_grad()
+    def cosines_each(self, sets: Tensor, queries: Tensor) -> Tensor:
+        """`cosines` where every query has prototypes of its own: (n, C, d), (n, d) -> (n, C)."""
+        was, _ = self.training, self.eval()
+        step = max(1, SCORES // (sets.shape[1] * max(sets.shape[1], self.dim)))
+        pairs = zip(sets.split(step), queries.split(step), strict=True)
+        found = torch.cat([self(own, one[:, None])[:, 0] for own, one in pairs])
+        self.train(was)
+        return found
+
+
+def replaced(rows: Tensor, at: Tensor, by: Tensor) -> Tensor:
+    """Unit rows (C, d) with those at (m,) replaced by the unit vectors of others (m, d)."""
+    return rows.index_copy(0, at, normalise(by))

@@ -1,0 +1,124 @@
+"""CEC (Zhang et al., CVPR 2021): classifiers adapt to each other by attention.
+
+The first stage is ordinary base training: start from its encoder with `--init`. This is the
+second: pseudo sessions in which turned copies of base classes play the new ones.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from typing_extensions import Self
+
+from cala.core.attention import SetAttention
+from cala.core.prototypes import normalise
+from cala.methods.registry import METHODS, Method
+from cala.training.objective import Objective
+from cala.training.recipes import Recipe
+
+WAY, QUERIES = 15, 15
+SCALE = 16.0
+FORGET = 0.1  # share by which an episode moves the class means that validation uses
+
+
+class PseudoIncremental(Objective):
+    """One shot of each of 15 base classes, and of the same turned, against queries of all 30.
+
+    The encoder's batch statistics stay as they are: thirty single shots are no batch of images.
+    """
+
+    divisible: ClassVar[bool] = False
+    wants_means: ClassVar[bool] = True
+
+    means: Tensor  # (B, d)
+
+    def __init__(self, encoder: nn.Module, n_base: int) -> None:
+        super().__init__()
+        dim = int(encoder.dim)  # type: ignore[arg-type]
+        self.encoder, self.n_base = encoder, n_base
+        self.way = min(WAY, n_base)
+        self.attention = SetAttention(dim)
+        self.register_buffer("means", torch.zeros(n_base, dim))
+
+    @classmethod
+    def make(cls, encoder: nn.Module, n_base: int, recipe: Recipe) -> Self:
+        return cls(encoder, n_base)
+
+    def begin(self, means: Tensor) -> None:
+        self.means.copy_(means)
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        self.encoder.eval()
+        return self
+
+    def rows(self, shuffled: Tensor, labels: Tensor, generator: torch.Generator) -> Tensor:
+        """Queries of each class, class by class, then one shot of each."""
+        classes = torch.randperm(self.n_base, generator=generator)[: self.way]
+        of_class = [draw_rows(labels, int(c), 1 + QUERIES, generator) for c in classes]
+        return torch.cat([*(rows[1:] for rows in of_class), *(rows[:1] for rows in of_class)])
+
+    def forward(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        way = self.way
+        place = torch.arange(way, device=labels.device)
+        own = torch.cat([place.repeat_interleave(QUERIES), place])  # of every image
+        turns = torch.randint(1, 4, (way,)).to(labels.device)
+        unit = F.normalize(self.encoder(images), dim=1)
+        turned = F.normalize(self.encoder(turn(images, turns[own])), dim=1)
+        shots = torch.cat([unit[-way:], turned[-way:]])
+        queries = torch.cat([unit[:-way], turned[:-way]])
+        targets = torch.cat([own[:-way], way + own[:-way]])
+        logits = SCALE * self.attention(shots, queries)
+        self._move_means(unit.detach(), labels)
+        # For the accuracy shown, the column of a class is its label.
+        shown = logits.new_full((len(unit) - way, self.n_base), -SCALE).detach()
+        shown[:, labels[-way:]] = logits.detach()[: len(unit) - way, :way]
+        return F.cross_entropy(logits, targets), shown
+
+    def _move_means(self, unit: Tensor, labels: Tensor) -> None:
+        sums = torch.zeros_like(self.means).index_add_(0, labels, unit)
+        seen = labels.unique()
+        moved = (1 - FORGET) * self.means[seen] + FORGET * normalise(sums[seen])
+        self.means[seen] = normalise(moved)
+
+    def logits(self, images: Tensor) -> Tensor:
+        unit = F.normalize(self.encoder(images), dim=1)
+        return SCALE * self.attention.cosines(self.means, unit)
+
+    def parts(self) -> dict[str, Tensor]:
+        return {f"attention.{k}": v for k, v in self.attention.state_dict().items()}
+
+
+def draw_rows(labels: Tensor, label: int, count: int, generator: torch.Generator) -> Tensor:
+    """Some rows (count,) of a class, none twice where it has enough."""
+    rows = (labels == label).nonzero()[:, 0]
+    order = torch.randperm(len(rows), generator=generator)
+    return rows[order.repeat(-(-count // len(rows)))[:count]]
+
+
+def turn(images: Tensor, turns: Tensor) -> Tensor:
+    """Images (n, 3, s, s), each turned by so many quarters (n,)."""
+    out = torch.empty_like(images)
+    for quarters in range(4):
+        chosen = turns == quarters
+        out[chosen] = images[chosen].rot90(quarters, (2, 3))
+    return out
+
+
+METHODS.register("cec", "pseudo sessions with turned classes; prototypes attend to each other")(
+    Method(
+        PseudoIncremental.make,
+        {
+            "batch": WAY * (1 + QUERIES),
+            "lr": 2e-3,
+            "epochs": 50,
+            "schedule": "milestones",
+            "milestones": (10, 20, 30, 40),
+            "factor": 0.5,
+            "sizes": (),
+        },
+    )
+)

@@ -1,0 +1,113 @@
+"""LIMIT (Zhou et al., TPAMI 2022): many pseudo sessions per step, and a set of classifiers that
+calibrates itself to the query by attention. Starts from ordinary base training (`--init`)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from typing_extensions import Self
+
+from cala.core.attention import SetAttention, replaced
+from cala.methods.cec import SCALE, draw_rows
+from cala.methods.registry import METHODS, Method
+from cala.training.objective import Objective
+from cala.training.recipes import Recipe
+
+TASKS, WAY = 32, 16
+ATTENTION_LR = 10.0  # times the encoder's: it starts from nothing
+
+
+class MultiPhase(Objective):
+    """Each step plays 32 tasks on one batch: 16 classes are known by a single shot alone.
+
+    Every task starts from the embeddings as the encoder gave them, so none sees what another
+    made of them.
+    """
+
+    divisible: ClassVar[bool] = False
+    wants_means: ClassVar[bool] = True
+
+    def __init__(self, encoder: nn.Module, n_base: int) -> None:
+        super().__init__()
+        dim = int(encoder.dim)  # type: ignore[arg-type]
+        self.encoder, self.n_base = encoder, n_base
+        self.attention = SetAttention(dim)
+        self.weight = nn.Parameter(torch.randn(n_base, dim))
+
+    @classmethod
+    def make(cls, encoder: nn.Module, n_base: int, recipe: Recipe) -> Self:
+        return cls(encoder, n_base)
+
+    def begin(self, means: Tensor) -> None:
+        with torch.no_grad():
+            self.weight.copy_(means)
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        self.encoder.eval()
+        return self
+
+    def rows(self, shuffled: Tensor, labels: Tensor, generator: torch.Generator) -> Tensor:
+        """The batch, then one image of every class that is not in the batch."""
+        left = torch.ones(len(labels), dtype=torch.bool)
+        left[shuffled] = False
+        free = labels.masked_fill(~left, -1)
+        shots = []
+        for label in range(self.n_base):
+            lone = free if bool((free == label).any()) else labels
+            shots.append(draw_rows(lone, label, 1, generator))
+        return torch.cat([shuffled, *shots])
+
+    def forward(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        unit = F.normalize(self.encoder(images), dim=1)
+        queries, shots = unit[: -self.n_base], unit[-self.n_base :]
+        targets = labels[: -self.n_base]
+        rows = F.normalize(self.weight, dim=1)
+        way = min(WAY, self.n_base - 1)
+        tasks = []
+        for _ in range(TASKS):
+            chosen = torch.randperm(self.n_base)[:way].to(labels.device)
+            tasks.append(replaced(rows, chosen, shots[chosen]))
+        loss = torch.zeros((), device=unit.device)
+        shown: Tensor = torch.zeros(0)
+        for task in tasks:
+            logits = SCALE * self.attention(task, queries)
+            loss = loss + F.cross_entropy(logits, targets) / TASKS
+            shown = logits
+        return loss, shown.detach()
+
+    def logits(self, images: Tensor) -> Tensor:
+        unit = F.normalize(self.encoder(images), dim=1)
+        return SCALE * self.attention.cosines(F.normalize(self.weight, dim=1), unit)
+
+    def groups(self, recipe: Recipe) -> list[dict[str, Any]]:
+        own = list(self.attention.parameters())
+        known = {id(p) for p in own}
+        others = [p for p in self.parameters() if id(p) not in known]
+        decay = recipe.weight_decay
+        return [
+            {"params": others, "weight_decay": decay},
+            {"params": own, "weight_decay": decay, "factor": ATTENTION_LR},
+        ]
+
+    def parts(self) -> dict[str, Tensor]:
+        return {f"attention.{k}": v for k, v in self.attention.state_dict().items()}
+
+
+METHODS.register("limit", "many pseudo sessions per step; classifiers calibrated to the query")(
+    Method(
+        MultiPhase.make,
+        {
+            "batch": 128,
+            "lr": 2e-4,
+            "epochs": 20,
+            "schedule": "milestones",
+            "milestones": (2, 4, 6),
+            "factor": 0.3,
+            "sizes": (),
+        },
+    )
+)

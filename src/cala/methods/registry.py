@@ -1,0 +1,25 @@
+"""The registry of methods that train a base session of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cala.registry import Registry
+from cala.training.objective import MakeObjective
+
+
+@dataclass(frozen=True)
+class Method:
+    """A whole system: what trains its base; the head of the same name does the sessions.
+
+    objective : what the base session minimises
+    changes : what it changes in the recipe of the data set
+    """
+
+    objective: MakeObjective
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+
+METHODS: Registry[Method] = Registry("method with its own base session")
