@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
@@ -44,7 +43,7 @@ def step_of(recipe: Recipe, net: BaseModel) -> Callable[[torch.Tensor, torch.Ten
 
     def step(images: torch.Tensor, labels: torch.Tensor) -> None:
         optimiser.zero_grad(set_to_none=True)
-        F.cross_entropy(net(images), labels).backward()
+        net(images, labels)[0].backward()
         optimiser.step()
 
     return step

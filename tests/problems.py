@@ -21,3 +21,15 @@ def digits():
 
     found = load_digits()
     return torch.tensor(found.data), torch.tensor(found.target)
+
+
+def random_parts(method: str, dim: int) -> dict[str, torch.Tensor]:
+    """What a head needs that was trained with the encoder: here it was not trained at all."""
+    from cala.heads import HEADS
+    from cala.heads.factory import split_name
+
+    host = HEADS[split_name(method)[0]]
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        found = host.random_parts(dim) if host.needs_parts else {}
+        return {name: part + 0.1 * torch.randn_like(part) for name, part in found.items()}

@@ -13,22 +13,36 @@ from hypothesis import strategies as st
 from cala.core.metric import METRICS
 from cala.errors import BaseQueryWarning, InputError, StateError
 from cala.heads import ADAPTERS, HEADS, AdaptedHead, make_head, method_names, restore_head
+from cala.heads.factory import split_name
 from cala.heads.rejection import host_of
-from problems import blobs, digits
+from problems import blobs, digits, random_parts
 
 pytestmark = pytest.mark.filterwarnings("ignore::cala.errors.BaseQueryWarning")
 
-METHODS = [*method_names(), *(f"{host}+{adapter}" for host in HEADS for adapter in ADAPTERS)]
+# Each host with one adapter: those have tests of their own, and the grid of all would take long.
+ON_HOSTS = [f"{host}+{list(ADAPTERS)[i % len(ADAPTERS)]}" for i, host in enumerate(HEADS)]
+METHODS = [*method_names(), *ON_HOSTS]
 QUICK = {"episodes": 4, "heldout_episodes": 2, "epochs": 2, "steps": 5}
-EVERY = [(method, metric) for method in METHODS for metric in METRICS]
+EVERY = [
+    (method, metric)
+    for method in METHODS
+    for metric in METRICS
+    if metric in HEADS[split_name(method)[0]].metrics and ("+" not in method or metric == "cosine")
+]
 N_BASE, DIM = 6, 10
 X, Y = blobs(N_BASE + 4, 12, DIM)
 BASE = N_BASE > Y
 EVERY_ROW = torch.ones(int(BASE.sum()), dtype=torch.bool)
 
 
+def unfitted(method: str, metric: str, dim: int, **options):
+    return make_head(
+        method, metric=metric, adapter=QUICK, parts=random_parts(method, dim), **options
+    )
+
+
 def fitted(method: str, metric: str, dtype=torch.float64, **options):
-    head = make_head(method, metric=metric, adapter=QUICK, **options)
+    head = unfitted(method, metric, DIM, **options)
     return head.fit_base(X[BASE].to(dtype), Y[BASE], holdout=EVERY_ROW)
 
 
@@ -76,7 +90,7 @@ def test_one_shot_and_twenty_in_sessions_of_unequal_size(method, metric, k):
     x, y = digits()
     learn = torch.arange(len(y)) % 2 == 0
     base = learn & (y < 6)
-    head = make_head(method, metric=metric, adapter=QUICK).fit_base(x[base], y[base])
+    head = unfitted(method, metric, x.shape[1]).fit_base(x[base], y[base])
     for labels in ((6, 7, 8), (9,)):
         rows = torch.cat([(learn & (y == c)).nonzero()[:k, 0] for c in labels])
         head.add(x[rows], y[rows])
@@ -146,10 +160,10 @@ def test_sessions_of_unequal_size_and_single_shots(head):
 
 
 def test_more_shots_of_a_base_class_fold_into_it(head):
-    before = head.logits(X)
+    before, count = head.logits(X), int(head.table.counts[2])
     head.add(X[Y == 2] + 0.1, Y[Y == 2])
     after = head.logits(X)
-    assert head.table.counts[2] == 24
+    assert head.table.counts[2] == count + 12
     assert not torch.equal(after[:, 2], before[:, 2])
     others = [c for c in range(N_BASE) if c != 2]
     if not host_of(head).old_columns_stay:
@@ -219,7 +233,7 @@ def test_tiny_bases(method, metric, shape):
     x, y = blobs(n_base + 1, per_class + 1, dim, seed=3)
     base = y < n_base
     keep = torch.cat([(y == c).nonzero()[:per_class, 0] for c in range(n_base)])
-    head = make_head(method, metric=metric, adapter=QUICK).fit_base(x[keep], y[keep])
+    head = unfitted(method, metric, x.shape[1]).fit_base(x[keep], y[keep])
     head.add(x[~base][:1], y[~base][:1])
     assert head.logits(x).isfinite().all()
 
@@ -271,7 +285,7 @@ def test_forgetting_what_is_not_there_changes_nothing(head):
 @pytest.mark.parametrize("name", list(HEADS))
 def test_members_are_left_out_of_their_own_class(name):
     """Adapters learn from base queries: a row that helped make a class must not profit from it."""
-    head = make_head(name, metric="cosine").fit_base(X[BASE], Y[BASE], holdout=EVERY_ROW)
+    head = unfitted(name, "cosine", DIM).fit_base(X[BASE], Y[BASE], holdout=EVERY_ROW)
     unit, own = head.embed(X[BASE]), Y[BASE]
     plain, left = head.unit_logits(unit), head.unit_logits(unit, own)
     rows = torch.arange(len(own))

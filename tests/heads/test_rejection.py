@@ -8,15 +8,22 @@ import torch
 from cala.core.mixing import draw_pairs, mix_features
 from cala.errors import FallbackWarning
 from cala.heads import ADAPTERS, HEADS, AdaptedHead, make_head, method_names, restore_head
+from cala.heads.factory import split_name
 from cala.heads.recipe import MANY_SHOTS
 from cala.heads.rejection import familiarity, fit_rejection, host_of
-from problems import blobs
+from problems import blobs, random_parts
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::cala.errors.BaseQueryWarning", "ignore::cala.errors.FallbackWarning"
 )
 
-METHODS = [*method_names(), *(f"{host}+{adapter}" for host in HEADS for adapter in ADAPTERS)]
+METHODS = [*method_names(), *(f"{host}+{list(ADAPTERS)[i % 3]}" for i, host in enumerate(HEADS))]
+EVERY = [
+    (method, metric)
+    for method in METHODS
+    for metric in HEADS[split_name(method)[0]].metrics
+    if "+" not in method or metric == "cosine"
+]
 QUICK = {"episodes": 4, "heldout_episodes": 2, "epochs": 2, "steps": 5}
 N_BASE, DIM = 12, 16
 X, Y = blobs(N_BASE + 6, 60, DIM)
@@ -25,10 +32,11 @@ LEARN, FRESH = (Y < N_BASE) & FIRST, ~FIRST
 
 
 def fitted(method, metric, x=X[LEARN], y=Y[LEARN]):
-    return make_head(method, metric=metric, adapter=QUICK).fit_base(x, y)
+    parts = random_parts(method, x.shape[1])
+    return make_head(method, metric=metric, adapter=QUICK, parts=parts).fit_base(x, y)
 
 
-@pytest.fixture(scope="module", params=[(m, c) for m in METHODS for c in ("cosine", "whitened")])
+@pytest.fixture(scope="module", params=EVERY)
 def made(request):
     head = fitted(*request.param)
     return head, fit_rejection(head, X[LEARN], Y[LEARN])

@@ -39,7 +39,7 @@ def fit_method(
     fits = HEADS[split_name(name)[0]].takes_encoder_scale
     if metric == "cosine" and fits and data.scale is not None:
         options.setdefault("scale", data.scale)
-    head = make_head(name, seed=seed, adapter=recipe, **options)
+    head = make_head(name, seed=seed, adapter=recipe, parts=data.parts, **options)
     rows = (data.y_train < protocol.base) & data.learnable()
     _check_base_classes(data.y_train[rows], protocol)
     holdout = None if data.holdout is None else data.holdout[rows]

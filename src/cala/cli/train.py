@@ -85,6 +85,7 @@ def train(
     from cala.data.protocol import base_classes
     from cala.data.sets import open_images
     from cala.encoders.registry import weights_file
+    from cala.errors import InputError
     from cala.methods import METHODS
     from cala.training.devices import FabricRanks, Single
     from cala.training.events import epoch_events
@@ -102,6 +103,11 @@ def train(
     system = None if method is None else METHODS[method]
     chosen = _recipe(images, recipe)
     if system is not None:
+        if system.continues and init is None:
+            raise InputError(
+                f"{method} continues an ordinary base session: train one with `cala train` first, "
+                "and give its encoder as --init"
+            )
         chosen = chosen.changed(**system.changes)
     chosen = chosen.changed(encoder=encoder, epochs=epochs, batch=batch, lr=lr)
     chosen = chosen.with_settings(settings)

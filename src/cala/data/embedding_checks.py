@@ -20,6 +20,7 @@ Members = Mapping[str, NDArray[Any]]
 REQUIRED = ("x_train", "y_train", "x_test", "y_test")
 TEXTS = ("class_names", "names_train", "names_test")
 OPTIONAL = ("fake", "pairs", "holdout", "scale", *TEXTS, "provenance")
+PART = "part."  # members that were trained together with the encoder
 MAX_LABEL = 10_000_000  # labels count classes: a larger one is an id, and tables of it a full disk
 
 
@@ -58,6 +59,7 @@ class _Checks:
             "fakes": self.fakes(x_train.shape[1], int(y_train.max()) + 1),
             "holdout": self.holdout(len(x_train)),
             "scale": self.scale(),
+            "parts": self.parts(),
             "class_names": class_names,
             "names_train": self.names("names_train", len(x_train)),
             "names_test": self.names("names_test", len(x_test)),
@@ -172,6 +174,18 @@ class _Checks:
         if not (np.isfinite(given) and given > 0):
             self.fail("scale", f"is {given}: a logit scale is finite and above 0")
         return float(given)
+
+    def parts(self) -> dict[str, Tensor]:
+        """Real, finite tensors of any shape."""
+        found = {}
+        for member, array in self.members.items():
+            if not member.startswith(PART):
+                continue
+            if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
+                self.fail(member, f"is {array.dtype}, or holds NaN or infinity: give real numbers")
+            values = np.ascontiguousarray(array, dtype=np.float32)
+            found[member.removeprefix(PART)] = torch.from_numpy(values)
+        return found
 
     def names(self, member: str, n: int | None = None) -> tuple[str, ...] | None:
         if member not in self.members:

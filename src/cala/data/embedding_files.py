@@ -11,12 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cala.data.embedding_checks import OPTIONAL, REQUIRED, TEXTS, Members
+from cala.data.embedding_checks import OPTIONAL, PART, REQUIRED, TEXTS, Members
 from cala.errors import InputError
 from cala.files import atomic, reason, shown
 
 KNOWN = (*REQUIRED, *OPTIONAL)
 SUFFIXES = (".npz", ".safetensors", ".parquet")
+
+
+def is_known(name: str) -> bool:
+    return name in KNOWN or name.startswith(PART)
 
 
 def read_members(path: Path) -> tuple[dict[str, NDArray[Any]], tuple[str, ...]]:
@@ -42,6 +46,11 @@ def write_members(path: Path, members: Members, compress: bool = False) -> None:
     suffix = _suffix(path)
     if compress and suffix != ".npz":
         raise InputError(f"{shown(path)}: only .npz files can be compressed")
+    if suffix == ".parquet" and any(name.startswith(PART) for name in members):
+        raise InputError(
+            f"{shown(path)}: a table has no place for what was trained beside the encoder: write "
+            ".npz or .safetensors"
+        )
     write = _compress_npz if compress else _WRITERS[suffix]
     try:
         with atomic(path) as temporary:
@@ -84,7 +93,7 @@ def _read_npz(path: Path) -> tuple[dict[str, NDArray[Any]], tuple[str, ...]]:
     with archive:
         members = {}
         for name in archive.files:
-            if name not in KNOWN:
+            if not is_known(name):
                 continue
             try:
                 members[name] = archive[name]
@@ -95,7 +104,7 @@ def _read_npz(path: Path) -> tuple[dict[str, NDArray[Any]], tuple[str, ...]]:
                 ) from error
             if not isinstance(members[name], np.ndarray):
                 raise InputError(f"{shown(path)}: {name} is no array: write it with numpy.savez")
-        return members, tuple(name for name in archive.files if name not in KNOWN)
+        return members, tuple(name for name in archive.files if not is_known(name))
 
 
 def _write_npz(path: Path, members: Members) -> None:
@@ -115,7 +124,7 @@ def _read_safetensors(path: Path) -> tuple[dict[str, NDArray[Any]], tuple[str, .
     with safe_open(path, "pt") as file:
         names = list(file.keys())
         for name in names:
-            if name in KNOWN:
+            if is_known(name):
                 tensor = file.get_tensor(name)
                 # NumPy has no bfloat16.
                 members[name] = (
@@ -130,7 +139,7 @@ def _read_safetensors(path: Path) -> tuple[dict[str, NDArray[Any]], tuple[str, .
             members[name] = np.array(found, dtype=str)
     if "provenance" in header:
         members["provenance"] = np.array(header["provenance"])
-    return members, tuple(name for name in names if name not in KNOWN)
+    return members, tuple(name for name in names if not is_known(name))
 
 
 def _write_safetensors(path: Path, members: Members) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cala.core.mixing import FakePool
-from cala.data.embedding_checks import checked
+from cala.data.embedding_checks import PART, checked
 from cala.data.embedding_files import read_members, write_members
 from cala.data.protocol import Protocol
 from cala.errors import InputError
@@ -32,6 +32,7 @@ class Embeddings:
     holdout : (n,) bool, training rows that the encoder never saw, where known
     usable : (n,) bool, training rows that may be learned from
     scale : the logit scale of base training, where known
+    parts : what was trained together with the encoder, for the head of that method
     class_names : by label
     names_train, names_test : file names of the rows, relative to the data set
     provenance : where the numbers come from: encoder, fingerprint, transform, data set, command
@@ -45,6 +46,7 @@ class Embeddings:
     holdout: Tensor | None = None
     usable: Tensor | None = None
     scale: float | None = None
+    parts: dict[str, Tensor] = field(default_factory=dict)
     class_names: tuple[str, ...] | None = None
     names_train: tuple[str, ...] | None = None
     names_test: tuple[str, ...] | None = None
@@ -174,6 +176,7 @@ def _members(data: Embeddings, half: bool) -> dict[str, NDArray[Any]]:
         "fake": None if data.fakes is None else data.fakes.features,
         "pairs": None if data.fakes is None else data.fakes.pairs,
         "holdout": data.holdout,
+        **{PART + name: tensor for name, tensor in data.parts.items()},
     }
     members = {k: _array(v) for k, v in found.items() if v is not None}
     for name in ("x_train", "x_test", "fake"):

@@ -91,6 +91,7 @@ def encode_set(
         fakes=fakes,
         holdout=None if holdout is None else torch.from_numpy(holdout),
         scale=encoder.scale,
+        parts=encoder.parts,
         class_names=images.classes,
         names_train=images.train.names,
         names_test=images.test.names,

@@ -1,8 +1,12 @@
 """Growing classifiers over embeddings, one per file, and the adapter wrapper (LA, CALA)."""
 
 from cala.heads import (  # noqa: F401  (register themselves)
+    alice,
     calibrated_mean,
+    cec,
+    fact,
     gkeal,
+    limit,
     nearest_mean,
     recipe,
     teen,

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
+from cala.core.metric import METRICS
 from cala.core.mixing import FakePool
 from cala.core.prototypes import PrototypeTable
 from cala.errors import InputError
@@ -53,6 +54,10 @@ class Head(ABC):
     takes_encoder_scale: ClassVar[bool] = False
     #: Whether its logits are linear in the unit embedding, so that `linear_form` exists.
     linear: ClassVar[bool] = False
+    #: Metrics that it can work in.
+    metrics: ClassVar[tuple[str, ...]] = METRICS
+    #: Whether it needs tensors that were trained together with the encoder, as `parts`.
+    needs_parts: ClassVar[bool] = False
     classes: tuple[int, ...]
     n_base: int
     dim: int

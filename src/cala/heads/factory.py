@@ -53,7 +53,8 @@ def make_head(
 
     seed : of the adapter's training, and of a host that draws anything
     adapter : changes to the adapter's recipe, such as {"shots": (1,), "novel": 20}
-    host_options : for the host, such as scale=16.0
+    host_options : for the host, such as scale=16.0; `parts`, what was trained with the encoder,
+        go to the heads that need them
 
     >>> make_head("cala", scale=16.0).host.name
     'nearest-mean'
@@ -61,9 +62,11 @@ def make_head(
     host_name, adapter_name = split_name(name)
     known = inspect.signature(HEADS[host_name]).parameters
     for option in host_options:
-        if option not in known:
+        if option not in known and option != "parts":
             raise InputError(f"{host_name} has no option {option!r}: it takes {', '.join(known)}")
     metric = default_metric(name) if metric is None else metric
+    if not HEADS[host_name].needs_parts:
+        host_options.pop("parts", None)
     if "seed" in known:
         host_options["seed"] = seed
     host = HEADS[host_name](metric=metric, **host_options)

@@ -35,6 +35,11 @@ class TableHead(Head):
 
     def __init__(self, *, metric: str = "cosine", shrinkage: float | str = "auto") -> None:
         check_choice("metric", metric, METRICS)
+        if metric not in self.metrics:
+            raise InputError(
+                f"{self.name} works in the {' or '.join(self.metrics)} metric, not in {metric}: "
+                "that is what it was trained with"
+            )
         number = is_number(shrinkage) and 0 <= float(shrinkage) < math.inf
         if not is_auto(shrinkage) and not number:
             raise InputError(f'shrinkage is {shrinkage!r}: give a number from 0 on, or "auto"')

@@ -120,5 +120,6 @@ METHODS.register("cec", "pseudo sessions with turned classes; prototypes attend 
             "factor": 0.5,
             "sizes": (),
         },
+        continues=True,
     )
 )

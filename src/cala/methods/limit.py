@@ -109,5 +109,6 @@ METHODS.register("limit", "many pseudo sessions per step; classifiers calibrated
             "factor": 0.3,
             "sizes": (),
         },
+        continues=True,
     )
 )

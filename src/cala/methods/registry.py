@@ -16,10 +16,12 @@ class Method:
 
     objective : what the base session minimises
     changes : what it changes in the recipe of the data set
+    continues : whether it starts from an encoder that ordinary base training made
     """
 
     objective: MakeObjective
     changes: Mapping[str, Any] = field(default_factory=dict)
+    continues: bool = False
 
 
 METHODS: Registry[Method] = Registry("method with its own base session")

@@ -1,0 +1,96 @@
+"""Heads that need what was trained together with the encoder."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar
+
+from torch import Tensor
+from typing_extensions import Self
+
+from cala.core.mixing import FakePool
+from cala.errors import InputError
+from cala.heads.base import State
+from cala.heads.nearest_mean import NearestMean
+
+PREFIX = "part."
+
+
+class TrainedHead(NearestMean):
+    """Template: class means, and logits that some trained `parts` make of them.
+
+    The parts were trained with the encoder's own embeddings, so the metric is their cosine, and
+    logits of old classes move when new ones arrive.
+
+    parts : tensors by name, as `cala train --method NAME` writes them beside the encoder
+    """
+
+    old_columns_stay: ClassVar[bool] = False
+    linear: ClassVar[bool] = False
+    metrics: ClassVar[tuple[str, ...]] = ("cosine",)
+    needs_parts: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        *,
+        metric: str = "cosine",
+        shrinkage: float | str = "auto",
+        scale: float | str = "auto",
+        parts: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        super().__init__(metric=metric, shrinkage=shrinkage, scale=scale)
+        self.parts = dict(parts or {})
+
+    @classmethod
+    @abstractmethod
+    def random_parts(cls, dim: int) -> dict[str, Tensor]:
+        """Untrained parts for embeddings of d dimensions: their names and shapes."""
+
+    @abstractmethod
+    def _take_parts(self) -> None:
+        """Make what inference works with from `parts`; names and shapes are right already."""
+
+    def fit_base(
+        self,
+        features: Tensor,
+        labels: Tensor,
+        *,
+        fakes: FakePool | None = None,
+        holdout: Tensor | None = None,
+    ) -> Self:
+        self._check_parts(features.shape[-1])
+        return super().fit_base(features, labels, fakes=fakes, holdout=holdout)
+
+    def _check_parts(self, dim: int) -> None:
+        wanted = self.random_parts(dim)
+        if not wanted.keys() <= self.parts.keys():
+            raise InputError(
+                f"{self.name} needs what is trained together with its encoder: make one with `cala "
+                f"train DATA -o DIR --method {self.name}` and give it as --encoder {self.name}=DIR"
+            )
+        for name, example in wanted.items():
+            given = self.parts[name]
+            if given.shape[1:] != example.shape[1:] or given.dim() != example.dim():
+                raise InputError(
+                    f"{self.name} has {name} for other embeddings than these, of {dim} dimensions: "
+                    "it belongs to another encoder"
+                )
+
+    def _fit_table(self, features: Tensor, columns: Tensor, rows: Tensor | None = None) -> None:
+        super()._fit_table(features, columns, rows)
+        self._take_parts()
+
+    def blank(self) -> Self:
+        return type(self)(**self.config(), parts=self.parts)
+
+    def state(self) -> State:
+        state = super().state()
+        state["tensors"].update({PREFIX + k: v for k, v in self.parts.items()})
+        return state
+
+    def _restore(self, state: State) -> None:
+        found = {k: v for k, v in state["tensors"].items() if k.startswith(PREFIX)}
+        self.parts = {k.removeprefix(PREFIX): v for k, v in found.items()}
+        super()._restore(state)
+        self._take_parts()

@@ -1,0 +1,80 @@
+"""FACT's masks and fusion, by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from cala.core.prototypes import normalise
+from cala.core.virtual import (
+    NOTHING,
+    draw_guests,
+    fused_log_probability,
+    mixed_targets,
+    second_best,
+    through_virtual,
+    virtual_prototypes,
+)
+
+LOGITS = torch.tensor([[5.0, 1.0, 2.0, 3.0, 4.0], [0.0, 6.0, 9.0, 1.0, 2.0]])  # 2 base, 3 virtual
+
+
+@pytest.mark.parametrize(("n_base", "count"), [(60, 40), (2, 3), (9, 1)])
+def test_guests(n_base, count):
+    torch.manual_seed(0)
+    allowed = draw_guests(n_base, count)
+    assert allowed.shape == (n_base, count)
+    assert allowed.any(1).all()
+    lonely = allowed.all(1)
+    assert (allowed[~lonely].sum(0) <= 3).all()
+    if n_base == 60:
+        assert (allowed[~lonely].sum(0) == 3).all()
+
+
+def test_the_mask_hides_the_true_class_and_foreign_virtual_ones():
+    allowed = torch.tensor([[True, True, False], [False, True, True]])
+    masked, target = second_best(LOGITS, torch.tensor([0, 1]), allowed)
+    assert target.tolist() == [3, 4]  # 4.0 and 9.0 are larger, and not open to these classes
+    assert masked[0].tolist() == [NOTHING, 1.0, 2.0, 3.0, 4.0]
+    assert masked[1].tolist() == [0.0, NOTHING, 9.0, 1.0, 2.0]
+
+
+def test_targets_of_mixed_images():
+    virtual, masked, known = mixed_targets(LOGITS, 2)
+    assert virtual.tolist() == [4, 2]
+    assert masked[0].tolist() == [5.0, 1.0, 2.0, 3.0, NOTHING]
+    assert masked[1].tolist() == [0.0, 6.0, NOTHING, 1.0, 2.0]
+    assert known.tolist() == [0, 1]
+
+
+def test_by_way_of_the_nearest_virtual_prototypes():
+    rng = np.random.default_rng(0)
+    unit, virtual, weights = (
+        x / np.linalg.norm(x, axis=1, keepdims=True)
+        for x in (rng.normal(size=(n, 4)) for n in (3, 6, 5))
+    )
+    expected = np.zeros((3, 5))
+    for i, image in enumerate(unit):
+        nearest = np.argsort(virtual @ image)[::-1][:2]
+        for c, weight in enumerate(weights):
+            expected[i, c] = sum((virtual[v] @ image) * (virtual[v] @ weight) for v in nearest)
+    arrays = (torch.from_numpy(x) for x in (unit, virtual, weights))
+    np.testing.assert_allclose(through_virtual(*arrays, nearest=2).numpy(), expected)
+
+
+def test_fusion_is_a_probability():
+    torch.manual_seed(0)
+    through, direct = torch.randn(4, 5).double(), torch.randn(4, 5).double()
+    found = fused_log_probability(through, direct).exp()
+    torch.testing.assert_close(found, 0.1 * through.softmax(1) + 0.9 * direct.softmax(1))
+    torch.testing.assert_close(found.sum(1), torch.ones(4).double())
+
+
+def test_virtual_prototypes():
+    torch.manual_seed(0)
+    rows = virtual_prototypes(3, 2, 8)
+    torch.testing.assert_close(rows @ rows.T, torch.eye(2))
+    many = virtual_prototypes(60, 40, 64)
+    torch.testing.assert_close(normalise(many), many)
+    assert (many @ many.T - torch.eye(40)).abs().max() < 0.7

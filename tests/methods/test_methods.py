@@ -1,0 +1,270 @@
+"""Every method with a base session of its own: it trains, is deterministic, and serves its head."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from cala.data.embeddings import load_embeddings, save_embeddings
+from cala.data.images import ArrayPixels, ImageSet, ImageSplit
+from cala.encoders import Transform
+from cala.encoders.encode import encode_set
+from cala.encoders.weights import load_encoder_file
+from cala.errors import InputError
+from cala.heads import HEADS, make_head
+from cala.methods import METHODS
+from cala.training.checkpoint import load_checkpoint
+from cala.training.images import base_rows, load_base
+from cala.training.loop import Trainer
+from cala.training.place import CHECKPOINT
+from cala.training.recipes import Recipe
+from cala.training.session import BaseSession, augmentation, make_model, make_trainer, train_base
+from problems import digits
+from training import small  # noqa: F401  (registers an architecture)
+
+pytestmark = pytest.mark.filterwarnings("ignore::cala.errors.BaseQueryWarning")
+
+N_BASE = 6
+QUICK = {"episodes": 4, "heldout_episodes": 2, "epochs": 2, "steps": 5}
+FIRST = Recipe(
+    "first", "resnet20", Transform(8, 8), epochs=2, batch=32, lr=0.1, schedule="one-cycle", pad=1
+)
+every_method = pytest.mark.parametrize("name", list(METHODS))
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("CALA_CACHE", str(tmp_path / "cache"))
+
+
+def scans() -> ImageSet:
+    """Scanned digits as images: a small real problem of ten classes."""
+    x, y = digits()
+    pixels = (x.reshape(-1, 8, 8, 1).expand(-1, 8, 8, 3) * 15.9).numpy().astype(np.uint8)
+    splits = []
+    for part in (0, 1):
+        rows = np.flatnonzero(np.arange(len(y)) % 3 == part)
+        names = tuple(f"{part}/{row}" for row in rows)
+        pixel_rows = ArrayPixels(pixels[rows], np.arange(len(rows)))
+        splits.append(ImageSplit(y.numpy()[rows].astype(np.int64), names, pixel_rows))
+    classes = tuple("0123456789")
+    return ImageSet("scans", classes, *splits, source=Path("scans"), identify=lambda: "scans")
+
+
+IMAGES = scans()
+
+
+@pytest.fixture(scope="session")
+def first(tmp_path_factory) -> Path:
+    """The encoder of an ordinary base session."""
+    out = tmp_path_factory.mktemp("methods") / "first"
+    return train_base(BaseSession(IMAGES, FIRST, N_BASE, out, holdout=4))
+
+
+def session(name: str, out: Path, init: Path, **changes) -> BaseSession:
+    method = METHODS[name]
+    recipe = FIRST.changed(**{**method.changes, "batch": 32}).lasting(0.5)
+    usual = {"holdout": 4, "init": init, "method": name, "objective": method.objective}
+    return BaseSession(IMAGES, recipe, N_BASE, out, **{**usual, **changes})
+
+
+@pytest.fixture(scope="session")
+def trained(first, tmp_path_factory):
+    made = {}
+
+    def train(name: str) -> Path:
+        if name not in made:
+            out = tmp_path_factory.mktemp("methods") / name
+            made[name] = train_base(session(name, out, first))
+        return made[name]
+
+    return train
+
+
+@every_method
+def test_a_method_has_a_head(name):
+    assert name in HEADS
+    assert METHODS.summary(name)
+
+
+@every_method
+def test_it_learns_classes_it_never_trained_on(name, trained, tmp_path):
+    """From the encoder file by way of an embeddings file to sessions of unequal size."""
+    encoder = load_encoder_file(trained(name))
+    assert encoder.about["method"] == name
+    assert len(encoder.holdout) == 4 * N_BASE
+    path = tmp_path / "scans.npz"
+    save_embeddings(path, encode_set(IMAGES, encoder, base=range(N_BASE), pairs=10, fake_images=8))
+    data = load_embeddings(path)
+    assert data.parts.keys() == encoder.parts.keys()
+    for shots in (1, 20):
+        for method in (name, f"{name}+cala"):
+            options = {"adapter": QUICK} if "+" in method else {}
+            head = make_head(method, parts=data.parts, **options)
+            base = data.y_train < N_BASE
+            head.fit_base(data.x_train[base], data.y_train[base], fakes=data.fakes)
+            for labels in ((6, 7, 8), (9,)):
+                rows = [(data.y_train == c).nonzero()[:shots, 0] for c in labels]
+                head.add(data.x_train[torch.cat(rows)], data.y_train[torch.cat(rows)])
+            logits = head.logits(data.x_test)
+            assert logits.shape == (len(data.y_test), 10)
+            right = logits.argmax(1) == data.y_test
+            chance = 0.1
+            assert right.double().mean() > (3 if shots == 1 else 5) * chance, (method, shots)
+
+
+@every_method
+def test_the_loss_falls(name, first, tmp_path):
+    job = session(name, tmp_path, first)
+    job = replace(job, recipe=job.recipe.changed(schedule="cosine", warmup=0.0).lasting(3.0))
+    data = load_base(IMAGES, base_rows(IMAGES, N_BASE, 4, 0), job.recipe)
+    trainer = make_trainer(job, data)
+    losses = []
+    trainer.run(after_step=lambda t: losses.append(t.progress.epoch_loss) or len(losses) >= 12)
+    model = trainer.model.train()
+    images, labels = trainer.batch(0)
+    torch.manual_seed(0)
+    after = float(model(images, labels)[0].detach())
+    fresh = make_trainer(job, data)
+    if fresh.model.wants_means:
+        fresh.warm_up(0)
+    torch.manual_seed(0)
+    before = float(fresh.model.train()(images, labels)[0].detach())
+    assert after < before, (before, after)
+
+
+@every_method
+def test_a_seed_decides_all_and_an_interruption_changes_nothing(name, first, trained, tmp_path):
+    whole = load_checkpoint(trained(name).parent / CHECKPOINT)[0]
+    out = tmp_path / "parts"
+    calls = iter(range(100))
+    job = session(name, out, first)
+    assert train_base(job, stop=lambda: next(calls) == 1) is None
+    train_base(job, resume=True)
+    parts, config, progress = load_checkpoint(out / CHECKPOINT)
+    assert config["method"] == name
+    assert progress.cpu_seconds > 0
+    assert parts.keys() == whole.keys()
+    for key, tensor in whole.items():
+        assert torch.equal(parts[key], tensor), key
+    other = make_model(session(name, tmp_path / "other", first, seed=1))
+    same = make_model(session(name, tmp_path / "same", first))
+    assert all(map(torch.equal, same.parameters(), make_model(job).parameters()))
+    own = [p for n, p in other.named_parameters() if not n.startswith("encoder.")]
+    assert name in ("cec",) or any(
+        not torch.equal(p, q)
+        for p, q in zip(
+            own, [p for n, p in same.named_parameters() if "encoder." not in n], strict=True
+        )
+    )
+
+
+def test_a_budget_becomes_epochs_and_is_kept(first, tmp_path):
+    job = session("fact", tmp_path / "one", first, budget=0.02)
+    calls = iter(range(10_000))
+    assert train_base(job, stop=lambda: next(calls) == 0) is None
+    epochs = load_checkpoint(tmp_path / "one" / CHECKPOINT)[1]["recipe"]["epochs"]
+    assert 0 < epochs < 600
+    train_base(job, resume=True)
+    progress = load_checkpoint(tmp_path / "one" / CHECKPOINT)[2]
+    data = load_base(IMAGES, base_rows(IMAGES, N_BASE, 4, 0), job.recipe)
+    per_epoch = len(data.train) // job.recipe.batch
+    assert progress.step == max(1, round(epochs * per_epoch))
+    with pytest.raises(InputError, match="its budget"):
+        train_base(replace(job, budget=0.03), resume=True)
+    with pytest.raises(InputError, match="budget is -1"):
+        replace(job, budget=-1)
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in METHODS if not METHODS[n].objective.__self__.divisible]
+)
+def test_episodes_are_not_shared_by_devices(name, first, tmp_path):
+    class Two:
+        rank, world = 0, 2
+
+    with pytest.raises(InputError, match=f"{name} trains on episodes"):
+        train_base(session(name, tmp_path, first, ranks=Two()))
+
+
+def trainer(name: str, first: Path, tmp_path: Path) -> Trainer:
+    job = session(name, tmp_path, first)
+    data = load_base(IMAGES, base_rows(IMAGES, N_BASE, 4, 0), job.recipe)
+    return Trainer(make_model(job), data, job.recipe, augmentation(job.recipe))
+
+
+def test_alice_sees_two_views(first, tmp_path):
+    loop = trainer("alice", first, tmp_path)
+    images, labels = loop.batch(0)
+    assert len(images) == 2 * len(labels) == 64
+    assert not torch.equal(images[:32], images[32:])
+
+
+def test_cec_plays_one_shot_against_queries(first, tmp_path):
+    loop = trainer("cec", first, tmp_path)
+    _, labels = loop.batch(0)
+    way = N_BASE
+    assert len(labels) == way * 16
+    assert labels[-way:].tolist() == labels[: way * 15 : 15].tolist()
+    assert sorted(labels[-way:].tolist()) == list(range(way))
+    rows = loop.model.rows(torch.arange(4), loop._labels, torch.Generator().manual_seed(0))
+    assert len(rows.unique()) == len(rows)  # no shot is a query
+    loop.net.train()
+    assert loop.model.attention.training
+    assert not loop.model.encoder.training
+
+
+def test_turned_images():
+    from cala.methods.cec import turn
+
+    images = torch.arange(4.0).reshape(1, 1, 2, 2).repeat(4, 1, 1, 1)
+    found = turn(images, torch.arange(4))
+    assert found[:, 0].flatten(1).tolist() == [
+        [0, 1, 2, 3], [1, 3, 0, 2], [3, 2, 1, 0], [2, 0, 3, 1],
+    ]  # fmt: skip
+
+
+def test_limit_never_shows_a_query_as_a_shot(first, tmp_path):
+    loop = trainer("limit", first, tmp_path)
+    batch = torch.randperm(len(loop._labels))[:32]
+    rows = loop.model.rows(batch, loop._labels, torch.Generator().manual_seed(0))
+    assert torch.equal(rows[:32], batch)
+    assert loop._labels[rows[32:]].tolist() == list(range(N_BASE))
+    assert not set(rows[32:].tolist()) & set(batch.tolist())
+
+
+def test_limit_tasks_do_not_see_each_other(first, tmp_path, monkeypatch):
+    """The loss of many tasks is the mean of single ones, each on the queries as they were."""
+    loop = trainer("limit", first, tmp_path)
+    images, labels = loop.batch(0)
+    model = loop.model.eval()
+    seen = []
+    attend = model.attention.forward
+
+    def watch(rows, queries):
+        seen.append(queries.detach().clone())
+        return attend(rows, queries)
+
+    monkeypatch.setattr(model.attention, "forward", watch)
+    model(images, labels)
+    assert len(seen) == 32
+    assert all(torch.equal(queries, seen[0]) for queries in seen)
+
+
+def test_fact_mixes_in_the_middle(first, tmp_path):
+    loop = trainer("fact", first, tmp_path)
+    model = loop.model.eval()
+    images, labels = loop.batch(0)
+    torch.testing.assert_close(
+        model.encoder.upper(model.encoder.lower(images)), model.encoder(images)
+    )
+    loss, logits = model(images, labels)
+    plain = model.cross_entropy(model.logits(images), labels)
+    assert float(loss.detach()) > float(plain.detach())  # three losses come on top
+    torch.testing.assert_close(logits, model.logits(images))
+    assert model.virtual.shape == (4, 64)
+    assert not model.virtual.requires_grad
