@@ -79,7 +79,7 @@ def summarise(
 
     cells : those that count; a method without costs, as in a run of an older version, is left out
     """
-    kept = [cost for cost in costs if cost.cell in cells]
+    kept = {cost.cell: cost for cost in costs if cost.cell in cells}.values()
     found: dict[str, dict[str, float | int]] = {}
     for method in methods:
         ours = [cost for cost in kept if cost.method == method]
