@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from cala.benchmark.sources import Own, Source
 from cala.core.metric import METRICS
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol
@@ -51,8 +52,11 @@ class RunConfig:
         if self.metric is not None:
             check_choice("metric", self.metric, METRICS)
 
-    def resolved(self, protocol: Protocol, data: Embeddings, source: str) -> dict[str, Any]:
-        """As written to `config.json`."""
+    def resolved(
+        self, protocol: Protocol, data: Embeddings, source: str, own: Own | None = None
+    ) -> dict[str, Any]:
+        """As written to `config.json`; own : embeddings of single hosts"""
+        apart = {host: _stated(found) for host, found in sorted((own or {}).items())}
         return {
             "schema": SCHEMA,
             **asdict(self),
@@ -65,7 +69,8 @@ class RunConfig:
                 **({"order": list(protocol.order)} if protocol.order else {}),
             },
             "selection": "validation",
-            "embeddings": {"source": source, "fingerprint": fingerprint(data)},
+            "embeddings": _stated(Source(data, source)),
+            **({"own_embeddings": apart} if apart else {}),
             "versions": {name: _version(name) for name in PACKAGES},
             "machine": {"platform": platform.platform(), "cpus": os.cpu_count()},
         }
@@ -75,6 +80,10 @@ def digest(resolved: dict[str, Any]) -> str:
     """Ten hex digits that tell resolved configurations apart, for folder names."""
     deciding = {k: v for k, v in resolved.items() if k not in ("versions", "machine")}
     return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:10]
+
+
+def _stated(source: Source) -> dict[str, str]:
+    return {"source": source.name, "fingerprint": fingerprint(source.data)}
 
 
 def fingerprint(data: Embeddings) -> str:

@@ -8,9 +8,12 @@ from pathlib import Path
 
 from cala.benchmark.artifacts import describe_artifact, make_artifact, save_artifact
 from cala.benchmark.config import RunConfig
+from cala.benchmark.costs import SCHEMA as COSTS_SCHEMA
+from cala.benchmark.costs import summarise
 from cala.benchmark.draws import make_draw
 from cala.benchmark.folder import RunFolder
 from cala.benchmark.runner import Fit, run_cells
+from cala.benchmark.sources import Own, Source, source_of
 from cala.benchmark.tables import as_csv, latex, markdown
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol
@@ -26,6 +29,7 @@ def execute(
     protocol: Protocol,
     *,
     source: str,
+    own: Own | None = None,
     out: Path,
     fit: Fit | None = None,
     progress: Callable[[str], None] = lambda line: None,
@@ -33,12 +37,13 @@ def execute(
 ) -> Results:
     """Run what is not there yet, and write everything that follows from the records.
 
-    fit : as for `run_cells`
+    fit, own : as for `run_cells`
     advance : called with the number of finished cells and of all cells
     """
     for name in config.draws:  # what cannot be drawn is said before anything is written
         make_draw(name, protocol, data.y_train, data.learnable())
-    with RunFolder(out, config.resolved(protocol, data, source)) as folder:
+    own = own or {}
+    with RunFolder(out, config.resolved(protocol, data, source, own)) as folder:
         done = finished(folder.records)
         wanted = {(m, d, s) for m in config.methods for d in config.draws for s in config.seeds}
         advance(len(wanted & done), len(wanted))
@@ -46,16 +51,30 @@ def execute(
         def keep_artifact(method: str, seed: int, head: Head) -> None:
             path = out / "artifacts" / f"{method}.safetensors"
             if seed == config.seeds[0] and not path.exists():
-                _save(path, head, config, method, data, protocol)
+                mine = source_of(method, Source(data, source), own).data
+                _save(path, head, config, method, mine, protocol)
 
         cells = run_cells(
-            config, data, protocol, done=done, fit=fit, fitted=keep_artifact, progress=progress
+            config,
+            data,
+            protocol,
+            source=source,
+            own=own,
+            done=done,
+            fit=fit,
+            fitted=keep_artifact,
+            costs=folder.append_cost,
+            progress=progress,
         )
         for cell in cells:
             folder.append(cell)
             advance(len(wanted & finished(folder.records)), len(wanted))
         results = Results(folder.records)
         write_summary(out, folder.config, results)
+        draws = folder.config["draws"]
+        found = summarise(folder.costs, results.methods, draws, finished(folder.records))
+        costs = {"schema": COSTS_SCHEMA, "cost": found}
+        write_text(out / "costs.json", json.dumps(costs, indent=1, ensure_ascii=False) + "\n")
     return results
 
 

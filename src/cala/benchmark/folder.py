@@ -14,12 +14,14 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from cala.benchmark.costs import Cost, read_costs
+from cala.benchmark.sources import host_of
 from cala.errors import InputError
 from cala.files import reason, shown, write_text
 from cala.records import SCHEMA, Record, parse_line, whole_cells
 
 #: What may differ when a run is continued: more methods, draws or seeds, other versions.
-GROWING = ("methods", "draws", "seeds", "versions", "machine")
+GROWING = ("methods", "draws", "seeds", "versions", "machine", "own_embeddings")
 
 
 class RunFolder:
@@ -50,6 +52,7 @@ class RunFolder:
         self.config = config
         write_text(path / "config.json", json.dumps(config, indent=1, ensure_ascii=False) + "\n")
         self.records = self._repaired(int(config["protocol"]["sessions"]))
+        self.costs = self._repaired_costs()
 
     def append(self, records: Sequence[Record]) -> None:
         """Add a finished cell; it is on disk when this returns."""
@@ -58,6 +61,12 @@ class RunFolder:
             file.flush()
             os.fsync(file.fileno())
         self.records += records
+
+    def append_cost(self, cost: Cost) -> None:
+        """Add what a cell took; to be called before its records are added."""
+        with (self.path / "costs.jsonl").open("a", encoding="utf-8") as file:
+            file.write(cost.line())
+        self.costs.append(cost)
 
     def close(self) -> None:
         self._lock.release()
@@ -80,6 +89,18 @@ class RunFolder:
         if kept != text:
             write_text(path, kept)
         return whole
+
+    def _repaired_costs(self) -> list[Cost]:
+        """Of every cell the last whole line; others are dropped."""
+        path = self.path / "costs.jsonl"
+        if not path.exists():
+            return []
+        text = path.read_text("utf-8", errors="replace")
+        found = read_costs(text)
+        kept = "".join(cost.line() for cost in found)
+        if kept != text:
+            write_text(path, kept)
+        return found
 
 
 def read_run(path: str | Path) -> tuple[dict[str, Any], list[Record]]:
@@ -114,16 +135,33 @@ def _read_config(path: Path) -> dict[str, Any] | None:
 def _check_same_run(path: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
     now = json.loads(json.dumps(now))
     differ = [k for k in now if k not in GROWING and before.get(k) != now[k]]
-    if differ:
-        changes = "; ".join(f"{k} was {before.get(k)!r}, is {now[k]!r}" for k in differ)
+    changes = "; ".join(f"{k} was {before.get(k)!r}, is {now[k]!r}" for k in differ)
+    changes = changes or _other_embeddings(before, now)
+    if changes:
         raise InputError(
             f"{shown(path)} holds another run ({changes}): use another --out or the same options"
         )
 
 
+def _other_embeddings(before: dict[str, Any], now: dict[str, Any]) -> str:
+    """What to say of the first host whose embeddings are no longer the same; empty if none is."""
+    if not before.get("own_embeddings") and not now.get("own_embeddings"):
+        return ""
+    hosts = [{host_of(method) for method in config.get("methods", [])} for config in (before, now)]
+    for host in sorted(hosts[0] & hosts[1]):
+        was, here = (c.get("own_embeddings", {}).get(host, c["embeddings"]) for c in (before, now))
+        if was != here:
+            return f"embeddings of {host} were {was!r}, are {here!r}"
+    return ""
+
+
 def _grown(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-    """Methods, draws and seeds of both."""
+    """Methods, draws, seeds and embeddings of single hosts of both."""
+    own = {**before.get("own_embeddings", {}), **now.get("own_embeddings", {})}
     return {
-        key: list(dict.fromkeys([*before.get(key, []), *now[key]]))
-        for key in ("methods", "draws", "seeds")
+        **{
+            key: list(dict.fromkeys([*before.get(key, []), *now[key]]))
+            for key in ("methods", "draws", "seeds")
+        },
+        **({"own_embeddings": own} if own else {}),
     }

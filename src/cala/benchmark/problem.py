@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from cala.benchmark.config import SPLITS
 from cala.benchmark.draws import parse_draws
+from cala.benchmark.sources import (
+    Own,
+    Source,
+    brief,
+    check_same_queries,
+    check_same_rows,
+    host_of,
+    source_of,
+)
 from cala.data.embedding_files import is_embeddings_file
 from cala.data.embeddings import Embeddings, load_embeddings
+from cala.data.images import ImageSet
 from cala.data.locate import locate
 from cala.data.protocol import MANIFESTS, Protocol, load_protocol, make_protocol
 from cala.data.sets import open_images
@@ -45,7 +57,10 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Problem:
-    """dataset : its name; source : the file's name; notes : what a user should know"""
+    """dataset : its name; source : the file's name; notes : what a user should know
+
+    own : embeddings of the same images that serve the methods of one host each
+    """
 
     dataset: str
     data: Embeddings
@@ -53,6 +68,11 @@ class Problem:
     draws: tuple[str, ...]
     source: str
     notes: tuple[str, ...] = ()
+    own: Own = field(default_factory=dict)
+
+    def of(self, method: str) -> Embeddings:
+        """The embeddings of a method: its host's own, or those that serve all others."""
+        return source_of(method, Source(self.data, self.source), self.own).data
 
 
 @dataclass(frozen=True)
@@ -82,6 +102,8 @@ def load_problem(
     embeddings: Path | None = None,
     *,
     encoding: Encoding | None = None,
+    own: Mapping[str, Path | Encoding] | None = None,
+    methods: Sequence[str] = (),
     draws: str | None = None,
     split: str = "test",
     numbers: Numbers | None = None,
@@ -91,30 +113,35 @@ def load_problem(
     """Read or make the embeddings, and find the protocol and the published shots in them.
 
     encoding : encode images instead of reading embeddings; a folder as `dataset` means so too
+    own : embeddings of the same images for single hosts, as files or to be encoded
+    methods : of the run; where all of their hosts have their own, no others are looked for
     draws : as `--draws`; by default 20 random ones, and the canonical one where it can be had
     allow_seen : only note it if novel classes trained the encoder
     advance : called with the number of encoded images and of all
     """
     check_choice("split", split, SPLITS)
     wanted = None if draws is None else parse_draws(draws)
-    numbers = numbers or Numbers()
-    if embeddings is None and encoding is None and Path(dataset).is_dir():
-        encoding = Encoding()
-    if encoding is not None:
-        if embeddings is not None or dataset.startswith(FEATURES):
-            raise InputError("give an embeddings file, or images with --encoder or --data")
-        name, protocol, data, source = _encoded(
-            dataset, encoding, numbers, split, allow_seen, advance
-        )
-    else:
-        name, path = split_dataset(dataset, embeddings)
-        data, source = load_embeddings(path), path.name
-        protocol = _protocol(name, int(data.y_train.max()) + 1, numbers)
-    data = data.relabelled(protocol)
-    notes = _seen_notes(data, protocol, allow_seen)
+    loader = _Loader(dataset, numbers or Numbers(), split, allow_seen, advance)
+    own = own or {}
+    if encoding is not None and (embeddings is not None or dataset.startswith(FEATURES)):
+        raise InputError("give an embeddings file, or images with --encoder or --data")
+    given = embeddings is not None or encoding is not None or dataset.startswith(FEATURES)
+    usual: Source | None = None
+    if given or not methods or any(host_of(method) not in own for method in methods):
+        if not given and Path(dataset).is_dir():
+            encoding = Encoding()
+        usual = loader.usual(embeddings if encoding is None else encoding)
+    apart = {host: loader.for_host(host, place, usual) for host, place in own.items()}
+    usual = usual or next(iter(apart.values()))
+    for host, source in apart.items():
+        check_same_rows(host, source, usual)
+    notes, protocol = loader.notes, loader.protocol
+    assert protocol is not None
+    # The rows are the same in all: the published shots are found wherever rows have names.
+    named = next((s for s in (usual, *apart.values()) if s.data.names_train is not None), usual)
     if protocol.canonical and (wanted is None or "canonical" in wanted):
         try:
-            found = with_rows(protocol, data, source)
+            found = with_rows(protocol, named.data, named.name)
         except InputError as error:
             if wanted is not None:
                 raise
@@ -124,24 +151,126 @@ def load_problem(
             wanted = wanted or parse_draws("canonical,random:20")
             protocol = found
     if split == "dev":
-        data = data.dev(DEV_QUERIES, seed=0, keep=known_rows(protocol, data))
-    if not len(data.y_test):
+        keep = known_rows(protocol, named.data)
+        usual = _dev(usual, keep)
+        apart = {host: _dev(source, keep) for host, source in apart.items()}
+        for host, source in apart.items():
+            check_same_queries(host, source, usual)
+    if not len(usual.data.y_test):
         raise InputError(
-            f"{shown(source)} has no test row of these classes: add some, or score training images "
-            "with --split dev"
+            f"{shown(usual.name)} has no test row of these classes: add some, or score training "
+            "images with --split dev"
         )
     chosen = tuple(wanted or parse_draws("random:20"))
-    return Problem(name, data, protocol, chosen, source, tuple(notes))
+    return Problem(loader.name, usual.data, protocol, chosen, usual.name, tuple(notes), apart)
 
 
-def _seen_notes(data: Embeddings, protocol: Protocol, allow_seen: bool) -> list[str]:
-    """Refuse novel classes that trained the encoder, or note them where they are allowed."""
-    novel = (data.class_names or ())[protocol.base : protocol.n_classes]
-    seen = stated_classes(data.provenance)
-    if not allow_seen:
-        check_novel(novel, seen)
-    said = seen_among(novel, seen)
-    return [f"note: {said}: results on them are too good"] if said else []
+def _dev(source: Source, keep: list[int]) -> Source:
+    return replace(source, data=source.data.dev(DEV_QUERIES, seed=0, keep=keep))
+
+
+class _Loader:
+    """Reads or makes embeddings; the first decide the data set's name and the protocol of all."""
+
+    def __init__(
+        self, dataset: str, numbers: Numbers, split: str, allow_seen: bool, advance: Advance
+    ) -> None:
+        self.dataset, self.numbers, self.split = dataset, numbers, split
+        self.allow_seen, self.advance = allow_seen, advance
+        self.name = ""
+        self.protocol: Protocol | None = None
+        self.notes: list[str] = []
+
+    def usual(self, place: Path | Encoding | None) -> Source:
+        """Those that serve every method without its own."""
+        if isinstance(place, Encoding):
+            return self._seen(self._encoded(place))
+        name, path = split_dataset(self.dataset, place)
+        return self._seen(self._read(path, name))
+
+    def for_host(self, host: str, place: Path | Encoding, usual: Source | None) -> Source:
+        """Those of one host; `usual`, where there are some, are of the same images."""
+        if isinstance(place, Path):
+            return self._seen(self._read(place, self.dataset, f", for {host}"))
+        check = None if usual is None else (lambda made: check_same_rows(host, made, usual))
+        try:
+            return self._seen(self._encoded(place, check))
+        except InputError as error:
+            raise InputError(f"--encoder {host}=…: {error}") from error
+
+    def _settle(self, name: str, classes: int) -> Protocol:
+        if self.protocol is None:
+            self.name, self.protocol = name, _protocol(name, classes, self.numbers)
+        return self.protocol
+
+    def _read(self, path: Path, name: str, purpose: str = "") -> Source:
+        data = load_embeddings(path)
+        protocol = self._settle(name, int(data.y_train.max()) + 1)
+        try:
+            return Source(data.relabelled(protocol), path.name)
+        except InputError as error:
+            raise InputError(f"{shown(path.name)}{purpose}: {error}") from error
+
+    def _encoded(self, encoding: Encoding, check: Callable[[Source], None] | None = None) -> Source:
+        """check : raises for images that do not fit the others, before any is encoded"""
+        path, kind = locate(self.dataset, encoding.data, encoding.kind)
+        encoder = load_encoder(encoding.encoder, encoding.device)
+        options: dict[str, Any] = {} if encoding.test is None else {"holdout": encoding.test}
+        images = open_images(path, kind, **options)
+        if self.split == "test" and not len(images.test):  # encoding takes long: say it before
+            fix = "hold some back with --test 0.2" if images.name == "folder" else "add some"
+            raise InputError(
+                f"{shown(path)} has no test images: {fix}, or score training images with "
+                "--split dev"
+            )
+        named = (self.dataset, encoding.kind)
+        name = next((n for n in named if n in MANIFESTS), None) or shown(path.resolve().name)
+        protocol = self._settle(name, len(images.classes))
+        source = f"{name} encoded by {brief(encoder.name)}"
+        if check is not None:
+            check(Source(_labels(images).relabelled(protocol), source))
+        order = protocol.order or range(protocol.n_classes)
+        data = encode_set(
+            images,
+            encoder,
+            base=order[: protocol.base],
+            novel=() if self.allow_seen else order[protocol.base : protocol.n_classes],
+            tta=encoding.tta,
+            pairs=encoding.fakes,
+            advance=self.advance,
+        )
+        return Source(data.relabelled(protocol), source)
+
+    def _seen(self, source: Source) -> Source:
+        """Refuse novel classes that trained the encoder, or note them where they are allowed."""
+        assert self.protocol is not None
+        data, protocol = source.data, self.protocol
+        novel = (data.class_names or ())[protocol.base : protocol.n_classes]
+        seen = stated_classes(data.provenance)
+        if not self.allow_seen:
+            try:
+                check_novel(novel, seen)
+            except InputError as error:
+                raise InputError(f"{shown(source.name)}: {error}") from error
+        said = seen_among(novel, seen)
+        if said:
+            note = f"note: {shown(source.name)}: {said}: results on them are too good"
+            self.notes.append(note)
+        return source
+
+
+def _labels(images: ImageSet) -> Embeddings:
+    """What is known of embeddings before anything is encoded."""
+    y_train, y_test = (torch.from_numpy(part.labels) for part in (images.train, images.test))
+    return Embeddings(
+        x_train=torch.zeros(len(y_train), 0),
+        y_train=y_train,
+        x_test=torch.zeros(len(y_test), 0),
+        y_test=y_test,
+        class_names=images.classes,
+        names_train=images.train.names,
+        names_test=images.test.names,
+    )
 
 
 def split_dataset(dataset: str, embeddings: Path | None) -> tuple[str, Path]:
@@ -164,39 +293,6 @@ def split_dataset(dataset: str, embeddings: Path | None) -> tuple[str, Path]:
         f"no embeddings of {shown(dataset)}: give --embeddings FILE (.npz with x_train, "
         f"y_train, x_test, y_test), or images with --data DIR --encoder NAME{instead}"
     )
-
-
-def _encoded(
-    dataset: str,
-    encoding: Encoding,
-    numbers: Numbers,
-    split: str,
-    allow_seen: bool,
-    advance: Advance,
-) -> tuple[str, Protocol, Embeddings, str]:
-    path, kind = locate(dataset, encoding.data, encoding.kind)
-    encoder = load_encoder(encoding.encoder, encoding.device)
-    options: dict[str, Any] = {} if encoding.test is None else {"holdout": encoding.test}
-    images = open_images(path, kind, **options)
-    if split == "test" and not len(images.test):  # encoding takes long: say it before
-        fix = "hold some back with --test 0.2" if images.name == "folder" else "add some"
-        raise InputError(
-            f"{shown(path)} has no test images: {fix}, or score training images with --split dev"
-        )
-    named = (dataset, encoding.kind)
-    name = next((n for n in named if n in MANIFESTS), None) or shown(path.resolve().name)
-    protocol = _protocol(name, len(images.classes), numbers)
-    order = protocol.order or range(protocol.n_classes)
-    data = encode_set(
-        images,
-        encoder,
-        base=order[: protocol.base],
-        novel=() if allow_seen else order[protocol.base : protocol.n_classes],
-        tta=encoding.tta,
-        pairs=encoding.fakes,
-        advance=advance,
-    )
-    return name, protocol, data, f"{name} encoded by {encoder.name}"
 
 
 def _protocol(name: str, classes: int, numbers: Numbers) -> Protocol:

@@ -6,15 +6,19 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Set
 from dataclasses import asdict
+from time import perf_counter
 from typing import Any
 
 from torch import Tensor
 
 from cala.benchmark.config import RunConfig
+from cala.benchmark.costs import Cost, head_bytes
 from cala.benchmark.draws import make_draw
+from cala.benchmark.sources import Own, Source, source_of
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol, ShotDraw
 from cala.errors import BaseQueryWarning, InputError
+from cala.files import shown
 from cala.heads import HEADS, AdaptedHead, Head, default_metric, make_head
 from cala.heads.factory import split_name
 from cala.metrics import SessionMetrics, session_metrics
@@ -66,16 +70,27 @@ def _check_base_classes(labels: Tensor, protocol: Protocol) -> None:
 
 
 def run_draw(
-    head: Head, data: Embeddings, protocol: Protocol, draw: ShotDraw
+    head: Head,
+    data: Embeddings,
+    protocol: Protocol,
+    draw: ShotDraw,
+    *,
+    added: Callable[[float, Head], None] = lambda seconds, head: None,
 ) -> list[SessionMetrics]:
-    """Metrics of sessions 0..T for one draw; `head` itself is not changed."""
+    """Metrics of sessions 0..T for one draw; `head` itself is not changed.
+
+    added : called in every incremental session with the seconds that learning took, and the head
+    """
     head = head.fork()
     unit = head.embed(data.x_test)
     sessions = []
     for session in range(protocol.sessions + 1):
         if session:
             rows = draw.rows[session - 1]
-            head.add(data.x_train[rows], data.y_train[rows])
+            features, labels = data.x_train[rows], data.y_train[rows]
+            start = perf_counter()
+            head.add(features, labels)
+            added(perf_counter() - start, head)
         seen = data.y_test < len(head.classes)
         logits = head.unit_logits(unit[seen])
         sessions.append(session_metrics(logits.numpy(), data.y_test[seen].numpy(), protocol.base))
@@ -87,37 +102,72 @@ def run_cells(
     data: Embeddings,
     protocol: Protocol,
     *,
+    source: str = "",
+    own: Own | None = None,
     done: Set[Cell] = frozenset(),
     fit: Fit | None = None,
     fitted: Callable[[str, int, Head], None] = lambda method, seed, head: None,
+    costs: Callable[[Cost], None] = lambda cost: None,
     progress: Callable[[str], None] = lambda line: None,
 ) -> Iterator[list[Record]]:
     """The records of each cell as it finishes; cells in `done` are passed over.
 
     An adapter is trained once per method and seed, never per draw.
 
+    source : the name of `data`, for notes
+    own : embeddings of the same rows for the methods of single hosts
     fit : makes the head of a method and seed; `fit_configured` by default
     fitted : called with every head that was fitted to the base session
+    costs : called with what a cell took, before its records are handed out
     """
+    usual, own = Source(data, source), own or {}
     draws = [make_draw(name, protocol, data.y_train, data.learnable()) for name in config.draws]
-    if any(
-        (m, d, s) not in done for m in config.methods for d in config.draws for s in config.seeds
-    ):
-        note = holdout_note(data)
-        if note:
-            progress(note)
+    for note in _holdout_notes(config, done, usual, own):
+        progress(note)
     for method in config.methods:
         for seed in config.seeds:
             left = [draw for draw in draws if (method, draw.name, seed) not in done]
             if not left:
                 continue
             progress(f"{method}, seed {seed}: fitting")
-            head = (fit or fit_configured)(config, method, seed, data, protocol)
+            mine = source_of(method, usual, own).data
+            start = perf_counter()
+            head = (fit or fit_configured)(config, method, seed, mine, protocol)
+            took = perf_counter() - start
             fitted(method, seed, head)
             for draw in left:
                 progress(f"{method}, seed {seed}: {draw.name}")
-                sessions = run_draw(head, data, protocol, draw)
-                yield cell_records(method, draw.name, seed, sessions, data, protocol)
+                clock = _Clock()
+                sessions = run_draw(head, mine, protocol, draw, added=clock)
+                costs(Cost(method, draw.name, seed, took, clock.seconds, clock.bytes))
+                yield cell_records(method, draw.name, seed, sessions, mine, protocol)
+
+
+class _Clock:
+    """The seconds of each session, and the size of the head after the last."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self._head: Head | None = None
+
+    def __call__(self, seconds: float, head: Head) -> None:
+        self.seconds.append(seconds)
+        self._head = head
+
+    @property
+    def bytes(self) -> int:
+        return 0 if self._head is None else head_bytes(self._head)
+
+
+def _holdout_notes(config: RunConfig, done: Set[Cell], usual: Source, own: Own) -> list[str]:
+    """One note per embeddings that methods with unfinished cells use."""
+    left = [
+        method
+        for method in config.methods
+        if any((method, d, s) not in done for d in config.draws for s in config.seeds)
+    ]
+    notes = [holdout_note(s.data, s.name) for s in (source_of(m, usual, own) for m in left)]
+    return [note for note in dict.fromkeys(notes) if note]
 
 
 def fit_configured(
@@ -164,11 +214,11 @@ def cell_records(
     return records
 
 
-def holdout_note(data: Embeddings) -> str:
+def holdout_note(data: Embeddings, source: str = "") -> str:
     """What a user should know where base queries are rows that trained the encoder."""
     if data.holdout is not None or data.scale is None:
         return ""
     return (
-        "note: the embeddings mark no held-out rows, so the adapters' base queries are rows that "
-        "the encoder was trained on"
+        f"note: {shown(source) or 'the embeddings file'} marks no held-out rows, so the adapters' "
+        "base queries are rows that the encoder was trained on"
     )

@@ -44,7 +44,7 @@ def ablate(
     from cala.results import Results
 
     what = choice_name(what)
-    problem = bench.load(dataset, options)
+    problem = bench.load(dataset, [method], options)
     usual = bench.configured(problem, [method], options)
     configs = ablation_configs(usual, what, comma_separated(values), problem.protocol, retrain)
     place = bench.place(problem, usual, options, f"-{what}{'-retrain' * retrain}")

@@ -9,25 +9,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cala.cli.options import BenchOptions
+from cala.errors import InputError
 
 if TYPE_CHECKING:
     from cala.benchmark.config import RunConfig
     from cala.benchmark.problem import Problem
     from cala.benchmark.runner import Fit
+    from cala.benchmark.sources import Choices
     from cala.results import Results
 
 
-def load(dataset: str, options: BenchOptions) -> Problem:
+def load(dataset: str, methods: list[str], options: BenchOptions) -> Problem:
     from cala.benchmark.problem import Encoding, Numbers, load_problem
+    from cala.benchmark.sources import read_choices
     from cala.cli.devices import choose_device
     from cala.cli.progress import progress_bar
 
     numbers = Numbers(options.base, options.way, options.shot, options.sessions, options.order_seed)
-    encoding = None
-    asked = (options.encoder, options.data, options.kind)
-    if any(given is not None for given in asked) or _is_folder(dataset, options):
-        encoding = Encoding(
-            encoder=options.encoder or Encoding.encoder,
+    files = read_choices("--embeddings", options.embeddings or (), methods)
+    encoders = read_choices("--encoder", options.encoder or (), methods)
+    both = [host for host in files.own if host in encoders.own]
+    if both:
+        raise InputError(f"{both[0]}=… is given to --embeddings and to --encoder: give one of them")
+
+    def encoded(encoder: str) -> Encoding:
+        return Encoding(
+            encoder=encoder,
             data=options.data,
             kind=options.kind,
             test=options.test,
@@ -35,11 +42,19 @@ def load(dataset: str, options: BenchOptions) -> Problem:
             fakes=options.fakes,
             device=choose_device(options.device),
         )
+
+    named = encoders.usual
+    if named is None and _implied(dataset, methods, files, encoders, options):
+        named = Encoding.encoder
+    own: dict[str, Path | Encoding] = {host: Path(file) for host, file in files.own.items()}
+    own |= {host: encoded(encoder) for host, encoder in encoders.own.items()}
     with progress_bar("encoding", options.quiet or options.as_json) as advance:
         return load_problem(
             dataset,
-            options.embeddings,
-            encoding=encoding,
+            None if files.usual is None else Path(files.usual),
+            encoding=None if named is None else encoded(named),
+            own=own,
+            methods=methods,
             draws=options.draws,
             split=options.split,
             numbers=numbers,
@@ -48,8 +63,24 @@ def load(dataset: str, options: BenchOptions) -> Problem:
         )
 
 
-def _is_folder(dataset: str, options: BenchOptions) -> bool:
-    return options.embeddings is None and Path(dataset).is_dir()
+def _implied(
+    dataset: str, methods: list[str], files: Choices, encoders: Choices, options: BenchOptions
+) -> bool:
+    """Whether images are encoded for methods without their own, though no encoder is named."""
+    from cala.benchmark.problem import FEATURES, SHIPPED
+    from cala.benchmark.sources import host_of
+
+    needed = any(host_of(method) not in {**files.own, **encoders.own} for method in methods)
+    if encoders.own:  # --data is for these
+        given = files.usual is not None or dataset.startswith(FEATURES) or dataset in SHIPPED
+        return needed and not given
+    asked = options.data is not None or options.kind is not None
+    if asked and not needed:
+        raise InputError(
+            "--data and --as are for images to encode, and every method has an embeddings file of "
+            "its own: leave them out"
+        )
+    return asked or (needed and files.usual is None and Path(dataset).is_dir())
 
 
 def configured(problem: Problem, methods: list[str], options: BenchOptions) -> RunConfig:
@@ -72,7 +103,7 @@ def place(problem: Problem, config: RunConfig, options: BenchOptions, what: str 
 
     if options.out is not None:
         return options.out
-    resolved = config.resolved(problem.protocol, problem.data, problem.source)
+    resolved = config.resolved(problem.protocol, problem.data, problem.source, problem.own)
     name = re.sub(r"[^\w.+-]+", "_", f"{problem.dataset}{what}").lstrip(".")
     return Path("runs") / f"{name}-{digest(resolved)}"
 
@@ -126,6 +157,7 @@ class Runner:
                 self.problem.data,
                 self.problem.protocol,
                 source=self.problem.source,
+                own=self.problem.own,
                 out=place,
                 fit=noting(fit or fit_configured, note),
                 progress=progress,

@@ -42,11 +42,19 @@ AS_JSON = typer.Option(False, "--json", help="Print the summary for machines.")
 class BenchOptions:
     """What `cala run` and `cala ablate` have in common."""
 
-    embeddings: Path | None = typer.Option(
-        None, help="Embeddings file (.npz, .safetensors, .parquet).", show_default=False
+    embeddings: list[str] | None = typer.Option(
+        None,
+        metavar="[HOST=]FILE",
+        help="Embeddings file (.npz, .safetensors, .parquet). Again as HOST=FILE: for that host's "
+        "methods, of the same images, such as teen=teen.npz for teen and teen+cala.",
+        show_default=False,
     )
-    encoder: str | None = typer.Option(
-        None, help="Encode images with it; `cala encoders` lists them.", show_default=False
+    encoder: list[str] | None = typer.Option(
+        None,
+        metavar="[HOST=]NAME",
+        help="Encode images with it; `cala encoders` lists them. Again as HOST=NAME: for that "
+        "host's methods.",
+        show_default=False,
     )
     data: Path | None = typer.Option(
         None, help="Folder of the benchmark's images, to encode.", show_default=False

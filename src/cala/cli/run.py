@@ -40,6 +40,8 @@ def run(
     Example: cala run cifar100 --embeddings cifar100.npz --draws canonical,random:20
 
     Your own: cala run features:my.npz --base 60 --way 5 --sessions 8
+
+    An encoder of its own for a host: cala run --methods cala,teen+cala --embeddings teen=teen.npz
     """
     from cala.benchmark.side_by_side import find_method
     from cala.benchmark.terminal import console
@@ -47,7 +49,7 @@ def run(
     listed = comma_separated(methods)
     if reference is not None:
         find_method(reference, dict.fromkeys(listed, ()))
-    problem = bench.load(dataset, options)
+    problem = bench.load(dataset, listed, options)
     config = bench.configured(problem, listed, options)
     place = bench.place(problem, config, options)
     results = bench.Runner(problem, options.quiet or options.as_json)(config, place)

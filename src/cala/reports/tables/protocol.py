@@ -22,7 +22,7 @@ def protocol_table(run: Run, name: str) -> Table:
     machine = _dict(config.get("machine"))
     versions = _dict(config.get("versions"))
     draws, seeds = _list(config.get("draws")), _list(config.get("seeds"))
-    digest = str(embeddings.get("fingerprint"))[:16]
+    own = _dict(config.get("own_embeddings"))
     random = [d for d in draws if d != "canonical"]
     facts = {
         "data set": config.get("dataset"),
@@ -39,7 +39,8 @@ def protocol_table(run: Run, name: str) -> Table:
         "scale": config.get("scale") or "the encoder's, or fitted",
         "γ": config.get("gamma") or "as trained",
         "changes to adapters": config.get("adapter") or "none",
-        "embeddings": f"{embeddings.get('source')}, SHA-256 {digest}…",
+        "embeddings": _embeddings(embeddings),
+        **{f"embeddings of {shown(host)}": _embeddings(_dict(of)) for host, of in own.items()},
         "versions": ", ".join(f"{k} {v}" for k, v in versions.items()),
         "hardware": f"{machine.get('platform')}, {machine.get('cpus')} CPUs",
         "intervals": "95 % t-intervals over draws; differences are paired on the same draws",
@@ -57,6 +58,10 @@ def _protocol(protocol: dict[str, Any]) -> str:
         f"{counted(base, 'base class')}, then {counted(sessions, 'session')} of "
         f"{counted(way, 'class')} with {counted(shot, 'shot')} each"
     )
+
+
+def _embeddings(stated: dict[str, Any]) -> str:
+    return f"{stated.get('source')}, SHA-256 {str(stated.get('fingerprint'))[:16]}…"
 
 
 def _draws(draws: list[Any], random: list[Any]) -> str:

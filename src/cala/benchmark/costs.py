@@ -1,0 +1,99 @@
+"""What methods cost: seconds and bytes, kept apart from records since no two runs agree on them.
+
+One JSON line per cell in `costs.jsonl`, written before the cell's records, so that a cell that
+counts has its costs; of two lines of the same cell the later one holds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import asdict, dataclass, fields
+from statistics import fmean
+from typing import Any
+
+from cala.heads import Head
+from cala.records import Cell
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one cell.
+
+    fit_seconds : for the base session, of the head that all draws of the seed share
+    session_seconds : in `Head.add`, one value per incremental session
+    head_bytes : of the head's tensors after the last session
+    """
+
+    method: str
+    draw: str
+    seed: int
+    fit_seconds: float
+    session_seconds: list[float]
+    head_bytes: int
+    schema: int = SCHEMA
+
+    @property
+    def cell(self) -> Cell:
+        return self.method, self.draw, self.seed
+
+    def line(self) -> str:
+        return json.dumps(asdict(self), ensure_ascii=False, allow_nan=False) + "\n"
+
+
+FIELDS = {field.name for field in fields(Cost)}
+
+
+def read_costs(text: str) -> list[Cost]:
+    """The costs of every whole line, the last of each cell; a line cut short is passed over."""
+    found: dict[Cell, Cost] = {}
+    for line in text.split("\n"):
+        cost = _parsed(line)
+        if cost is not None:
+            found[cost.cell] = cost
+    return list(found.values())
+
+
+def _parsed(line: str) -> Cost | None:
+    try:
+        values: dict[str, Any] = json.loads(line)
+        cost = Cost(**{k: v for k, v in values.items() if k in FIELDS})
+        hash(cost.cell)
+        numbers = [cost.fit_seconds, cost.head_bytes, *cost.session_seconds]
+    except (ValueError, TypeError, AttributeError):
+        return None
+    return cost if all(isinstance(number, int | float) for number in numbers) else None
+
+
+def head_bytes(head: Head) -> int:
+    """Bytes of all that a head would be saved with."""
+    return sum(t.numel() * t.element_size() for t in head.state()["tensors"].values())
+
+
+def summarise(
+    costs: Iterable[Cost], methods: Sequence[str], draws: Sequence[str], cells: Set[Cell]
+) -> dict[str, dict[str, float | int]]:
+    """Per method: means over seeds (fit) and over sessions and draws; bytes in the first draw.
+
+    cells : those that count; a method without costs, as in a run of an older version, is left out
+    """
+    kept = {cost.cell: cost for cost in costs if cost.cell in cells}.values()
+    found: dict[str, dict[str, float | int]] = {}
+    for method in methods:
+        ours = [cost for cost in kept if cost.method == method]
+        if not ours:
+            continue
+        seeds: dict[int, list[float]] = {}
+        for cost in ours:
+            seeds.setdefault(cost.seed, []).append(cost.fit_seconds)
+        place = {draw: i for i, draw in enumerate(draws)}
+        first = min(ours, key=lambda cost: (place.get(cost.draw, len(place)), cost.seed))
+        seconds = [second for cost in ours for second in cost.session_seconds]
+        found[method] = {
+            "fit_seconds": fmean(map(fmean, seeds.values())),
+            "session_seconds": fmean(seconds) if seconds else 0.0,
+            "head_bytes": first.head_bytes,
+        }
+    return found
