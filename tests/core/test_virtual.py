@@ -10,7 +10,7 @@ from cala.core.prototypes import normalise
 from cala.core.virtual import (
     NOTHING,
     draw_guests,
-    fused_log_probability,
+    fused_logits,
     mixed_targets,
     second_best,
     through_virtual,
@@ -66,9 +66,9 @@ def test_by_way_of_the_nearest_virtual_prototypes():
 def test_fusion_is_a_probability():
     torch.manual_seed(0)
     through, direct = torch.randn(4, 5).double(), torch.randn(4, 5).double()
-    found = fused_log_probability(through, direct).exp()
+    found = fused_logits(through, direct).softmax(1)
     torch.testing.assert_close(found, 0.1 * through.softmax(1) + 0.9 * direct.softmax(1))
-    torch.testing.assert_close(found.sum(1), torch.ones(4).double())
+    torch.testing.assert_close(fused_logits(through, direct, eta=0.0), direct)
 
 
 def test_virtual_prototypes():

@@ -191,11 +191,15 @@ def fresh(head):
     return head.blank().fit_base(X[BASE], Y[BASE], holdout=EVERY_ROW)
 
 
-def test_forget_removes_one_column(head):
+def test_forget_removes_one_column(head, request):
     head.add(*shots(6)).add(*shots(7))
     before = head.logits(X)
     head.forget(6)
     keep = [c for c in range(8) if c != 6]
+    if host_of(head).needs_parts:  # classes change each other: as if it had never been there
+        again = HEADS_FITTED[request.node.callspec.params["head"]].fork().add(*shots(7))
+        torch.testing.assert_close(head.logits(X), again.logits(X))
+        return
     torch.testing.assert_close(head.logits(X), before[:, keep])
     head.forget(0)
     assert head.n_base == N_BASE - 1
@@ -289,14 +293,15 @@ def test_members_are_left_out_of_their_own_class(name):
     unit, own = head.embed(X[BASE]), Y[BASE]
     plain, left = head.unit_logits(unit), head.unit_logits(unit, own)
     rows = torch.arange(len(own))
-    assert (left[rows, own] < plain[rows, own]).double().mean() > 0.95
+    helped = int(head.table.counts.sum()) / len(own)  # a head may take some of the rows alone
+    assert (left[rows, own] < plain[rows, own]).double().mean() > 0.95 * helped
     none = head.unit_logits(unit, torch.full_like(own, -1))
     torch.testing.assert_close(none, plain)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_too_early_calls_say_what_to_do(method):
-    head = make_head(method)
+    head = unfitted(method, "cosine", DIM)
     for call in (lambda: head.add(*shots(7)), lambda: head.logits(X), head.state):
         with pytest.raises(StateError, match="fit the base classes first"):
             call()

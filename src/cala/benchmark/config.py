@@ -92,6 +92,7 @@ def fingerprint(data: Embeddings) -> str:
     parts = [data.x_train, data.y_train, data.x_test, data.y_test]
     parts += [data.fakes.features, data.fakes.pairs] if data.fakes is not None else []
     parts += [data.holdout] if data.holdout is not None else []
+    parts += [data.parts[name] for name in sorted(data.parts)]
     for part in parts:
         digest.update(str(tuple(part.shape)).encode())
         digest.update(part.contiguous().numpy().tobytes())

@@ -61,8 +61,12 @@ def through_virtual(
     return cosines @ (virtual @ weights.T)
 
 
-def fused_log_probability(through: Tensor, direct: Tensor, eta: float = ETA) -> Tensor:
-    """log(η·softmax(ℓ₁) + (1−η)·softmax(ℓ)), of (n, C) each."""
+def fused_logits(through: Tensor, direct: Tensor, eta: float = ETA) -> Tensor:
+    """Logits whose softmax is η·softmax(ℓ₁) + (1−η)·softmax(ℓ), of (n, C) each.
+
+    Every row is as large as ℓ is, so that η = 0 gives ℓ itself, and how well an image fits at all
+    can still be seen.
+    """
     parts = torch.stack([through.log_softmax(1), direct.log_softmax(1)])
     shares = torch.tensor([eta, 1 - eta], dtype=parts.dtype, device=parts.device).log()
-    return torch.logsumexp(parts + shares[:, None, None], 0)
+    return torch.logsumexp(parts + shares[:, None, None], 0) + direct.logsumexp(1, keepdim=True)

@@ -124,7 +124,8 @@ class AdaptedHead(Head):
     def new_row(self, unit: Tensor) -> tuple[Tensor, Tensor]:
         weights, bias = self.host.new_row(unit)
         table = PrototypeTable.of_one(unit)
-        beta = self.adapter(ClassContext.of(table.means.to(self.dtype), table, self._reference))
+        context = ClassContext.of(self.host.new_prototype(unit), table, self._reference)
+        beta = self.adapter(context)
         return weights, bias + self.gamma * beta + self.delta
 
     @property

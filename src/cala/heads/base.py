@@ -135,6 +135,10 @@ class Head(ABC):
             "as a table of weights; choose another method (`cala methods` lists them)"
         )
 
+    def new_prototype(self, unit: Tensor) -> Tensor:
+        """The prototype (1, d) that shots (K, d) of one new class would get; traceable as well."""
+        return PrototypeTable.of_one(unit).means.to(self.dtype)
+
     def new_row(self, unit: Tensor) -> tuple[Tensor, Tensor]:
         """What `add_unit` of shots (K, d) of one new class would append to `linear_form`.
 

@@ -7,14 +7,17 @@ from torch import Tensor
 
 from cala.core.logits import leave_one_out_cosine
 from cala.core.prototypes import normalise
-from cala.core.virtual import fused_log_probability, through_virtual, virtual_prototypes
+from cala.core.virtual import fused_logits, through_virtual, virtual_prototypes
 from cala.heads.registry import HEADS
 from cala.heads.trained import TrainedHead
 
 
 @HEADS.register("fact", "nearest mean fused with virtual prototypes (own base session)")
 class Fact(TrainedHead):
-    """log(η·softmax(ℓ₁) + (1−η)·softmax(s·cos)): ℓ₁ goes by way of the virtual prototypes."""
+    """The softmax of its logits is η·softmax(ℓ₁) + (1−η)·softmax(s·cos).
+
+    ℓ₁ goes by way of the virtual prototypes; η is 0.1.
+    """
 
     name = "fact"
 
@@ -39,7 +42,7 @@ class Fact(TrainedHead):
             alone = (self.table.counts[own] <= 1)[:, None]
             left = _through_own(mine, self._virtual, rest.masked_fill(alone, 0.0))
             through[rows, own] = left
-        return fused_log_probability(through, self._scaled(cosines))
+        return fused_logits(through, self._scaled(cosines))
 
 
 def _through_own(unit: Tensor, virtual: Tensor, weights: Tensor) -> Tensor:

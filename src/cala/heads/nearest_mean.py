@@ -11,7 +11,7 @@ from torch import Tensor
 from cala.core.growing import GrowingRows
 from cala.core.logits import fit_scale, leave_one_out_cosine
 from cala.core.mixing import FakePool
-from cala.core.prototypes import PrototypeTable, chunks, normalise
+from cala.core.prototypes import chunks, normalise
 from cala.errors import InputError
 from cala.heads.base import State
 from cala.heads.checks import is_auto, is_number
@@ -69,12 +69,7 @@ class NearestMean(TableHead):
     def new_row(self, unit: Tensor) -> tuple[Tensor, Tensor]:
         if not self.linear:
             return super().new_row(unit)
-        prototype = PrototypeTable.of_one(unit).means.to(self.dtype)
-        return self.scale * normalise(self._shown(prototype)), unit.new_zeros(1)
-
-    def _shown(self, means: Tensor) -> Tensor:
-        """Prototypes of novel classes from the means (m, d) of their shots."""
-        return means
+        return self.scale * normalise(self.new_prototype(unit)), unit.new_zeros(1)
 
     def _fit_base(
         self,

@@ -57,10 +57,13 @@ class Teen(NearestMean):
         means = super().prototypes_at(columns)
         novel = columns >= self.n_base
         if bool(novel.any()):
-            means[novel] = self._shown(means[novel])
+            means[novel] = self._calibrated(means[novel])
         return means
 
-    def _shown(self, means: Tensor) -> Tensor:
+    def new_prototype(self, unit: Tensor) -> Tensor:
+        return self._calibrated(super().new_prototype(unit))
+
+    def _calibrated(self, means: Tensor) -> Tensor:
         return calibrated(means, self._anchors, self.alpha, self.tau)
 
     def unit_logits(self, unit: Tensor, members: Tensor | None = None) -> Tensor:
@@ -72,7 +75,7 @@ class Teen(NearestMean):
         own, mine = members[rows], unit[rows]
         rest = self.table.sums[own] - mine
         alone = (self.table.counts[own] <= 1) | (rest.norm(dim=1) < 1e-9)
-        weights = normalise(self._shown(rest.to(unit.dtype)))
+        weights = normalise(self._calibrated(rest.to(unit.dtype)))
         left = (mine * weights).sum(1).masked_fill(alone, 0.0)
         logits[rows, own] = self._scaled(left)
         return logits
