@@ -82,11 +82,39 @@ def test_the_scale_makes_probabilities_of_scores():
     assert loss[1] < min(loss[0], loss[2])
 
 
+def test_augmented_rows_are_rows_like_others():
+    """The solution with copies is that of shots and moved shots, all written out."""
+    head, plain = fitted(copies=2), fitted()
+    moves = head._moves
+    assert moves.shape == (2, 6)
+    order = [(Y == 5), (Y == 6) | (Y == 7)]
+    for rows in order:
+        head.add(X[rows], Y[rows])
+    x, y = [plain.metric(X[BASE])], [Y[BASE]]
+    for rows in order:
+        unit = plain.metric(X[rows])
+        for vectors in (unit, *(unit + move for move in moves)):
+            x.append(vectors / vectors.norm(dim=1, keepdim=True))
+            y.append(Y[rows])
+    phi = gaussian_features(torch.cat(x), head._centres, head.sigma).numpy()
+    labels = torch.cat(y).numpy()
+    weight = np.where(labels < 5, 1.0, 3.0 / 3)
+    gram = phi.T @ (weight[:, None] * phi) + head.ridge * np.eye(phi.shape[1])
+    solved = np.linalg.solve(gram, phi.T @ (weight[:, None] * np.eye(8)[labels]))
+    expected = gaussian_features(head.metric(X), head._centres, head.sigma).numpy() @ solved
+    assert np.abs(head.logits(X).numpy() - expected).max() < 1e-8
+    again = type(head).from_state(head.state())
+    again.add(X[Y == 8], Y[Y == 8])
+    head.add(X[Y == 8], Y[Y == 8])
+    assert torch.equal(again.logits(X), head.logits(X))
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"centres": 0}, "centres is 0: give a whole number from 1 on"),
         ({"centres": 2.5}, "centres is 2.5"),
+        ({"copies": -1}, "copies is -1: give a whole number from 0 on"),
         ({"sigma": -1}, "sigma is -1: give a positive number"),
         ({"ridge": 0}, "ridge is 0: give a positive number"),
         ({"ridge": "auto"}, "ridge is 'auto': give a positive number"),

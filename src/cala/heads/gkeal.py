@@ -13,7 +13,7 @@ from cala.core.kernel import draw_centres, gaussian_features, median_distance
 from cala.core.least_squares import RidgeClassifier
 from cala.core.logits import fit_scale
 from cala.core.mixing import FakePool
-from cala.core.prototypes import chunks, parts_of
+from cala.core.prototypes import chunks, normalise, parts_of
 from cala.errors import InputError
 from cala.heads.base import State
 from cala.heads.checks import is_auto, is_number
@@ -44,8 +44,10 @@ class Gkeal(TableHead):
     sigma : width σ of the kernel, or "auto" for the median distance between base rows
     ridge : γ
     repeat : how often each row of a novel class counts; "auto" makes five of them weigh as much
-        as a base class. Augmented copies of the shots may be added as rows instead
-    seed : draws the centres
+        as a base class
+    copies : augmented rows per shot of a novel class, which share its weight: the shot moved as
+        base images differ from their class mean. Leaving out a shot leaves its copies in
+    seed : draws the centres and what copies are moved by
     """
 
     name = "gkeal"
@@ -61,6 +63,7 @@ class Gkeal(TableHead):
         sigma: float | str = "auto",
         ridge: float = 0.1,
         repeat: float | str = "auto",
+        copies: int = 0,
         seed: int = 0,
     ) -> None:
         super().__init__(metric=metric, shrinkage=shrinkage)
@@ -72,9 +75,12 @@ class Gkeal(TableHead):
         self.ridge = float(_positive("ridge", ridge))
         if not (is_number(centres) and centres == int(centres) and centres >= 1):
             raise InputError(f"centres is {centres!r}: give a whole number from 1 on")
-        self.n_centres, self.seed = int(centres), seed
+        if not (is_number(copies) and copies == int(copies) and copies >= 0):
+            raise InputError(f"copies is {copies!r}: give a whole number from 0 on")
+        self.n_centres, self.copies, self.seed = int(centres), int(copies), seed
         self.scale, self.sigma, self.repeat = 1.0, 1.0, 1.0
         self._centres = torch.zeros(0, 0)
+        self._moves = torch.zeros(0, 0)  # (copies, d)
         self._ridge = RidgeClassifier(*(torch.zeros(0, 0) for _ in range(3)))
 
     def embed(self, features: Tensor) -> Tensor:
@@ -99,7 +105,8 @@ class Gkeal(TableHead):
 
     def _weight(self, columns: Tensor) -> Tensor:
         """How often rows of these classes (n,) count: (n,) float64."""
-        return torch.where(columns < self.n_base, 1.0, self.repeat).to(torch.float64)
+        novel = self.repeat / (1 + self.copies)
+        return torch.where(columns < self.n_base, 1.0, novel).to(torch.float64)
 
     def _fit_base(
         self,
@@ -139,6 +146,10 @@ class Gkeal(TableHead):
         auto = is_auto(self.sigma_option)
         self.sigma = median_distance(self._centres, generator) if auto else float(self.sigma_option)
         size = len(self._centres)
+        moved = draw_centres(n, self.copies, generator).to(features.device)
+        moved = moved if rows is None else rows[moved]
+        unit, own = self.metric(features[moved]), columns[moved]
+        self._moves = unit - (self.table.sums[own] / self.table.counts[own, None]).to(unit.dtype)
 
         def kernels() -> Iterator[tuple[Tensor, Tensor]]:
             for part, own in parts_of(features, columns, rows):
@@ -153,6 +164,12 @@ class Gkeal(TableHead):
 
     def _add(self, unit: Tensor, columns: Tensor) -> None:
         psi = unit[:, self.dim :]
+        if self.copies:
+            novel = columns >= self.n_base
+            moved = normalise(unit[novel, None, : self.dim] + self._moves).flatten(0, 1)
+            more = self._ridge.coordinates(self._kernel(moved)).to(psi)
+            psi = torch.cat([psi, more])
+            columns = torch.cat([columns, columns[novel].repeat_interleave(len(self._moves))])
         self._ridge = self._ridge.extended(psi, columns, self._weight(columns))
 
     def _forget(self, column: int) -> None:
@@ -166,6 +183,7 @@ class Gkeal(TableHead):
             "sigma": self.sigma_option,
             "ridge": self.ridge,
             "repeat": self.repeat_option,
+            "copies": self.copies,
             "seed": self.seed,
         }
 
@@ -174,14 +192,18 @@ class Gkeal(TableHead):
         state["meta"].update(scale=self.scale, sigma=self.sigma, repeat=self.repeat)
         solved = self._ridge
         state["tensors"].update(
-            centres=self._centres, root=solved.root, weights=solved.weights, seen=solved.seen
+            centres=self._centres,
+            moves=self._moves,
+            root=solved.root,
+            weights=solved.weights,
+            seen=solved.seen,
         )
         return state
 
     def _restore(self, state: State) -> None:
         meta, tensors = state["meta"], state["tensors"]
         self.scale, self.sigma, self.repeat = meta["scale"], meta["sigma"], meta["repeat"]
-        self._centres = tensors["centres"]
+        self._centres, self._moves = tensors["centres"], tensors["moves"]
         self._ridge = RidgeClassifier(tensors["root"], tensors["weights"], tensors["seen"])
 
 

@@ -1,0 +1,126 @@
+"""All methods of a run in one table: each host plain and with every adapter, and what these do.
+
+    cala run cifar100 --data DIR --encoder resnet20-cifar100 --encoder alice=bases/alice ... -o RUN
+    python benchmarks/methods_table.py RUN -o docs/results/cifar100-methods
+
+Writes NAME.md (tables) and NAME.json (means, intervals and paired differences over draws). What a
+run measured is read from its records alone; nothing is computed anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from cala.benchmark.terminal import HEADINGS
+from cala.heads.factory import split_name
+from cala.heads.registry import ADAPTERS
+from cala.records import parse_line
+from cala.results import Results
+
+SHOWN = ("last", "avg", "hm", "avg_novel", "fpr_last", "ausuc")
+JUDGED = ("last", "hm", "avg_novel", "fpr_last", "ausuc")
+
+
+def by_host(methods: list[str]) -> dict[str, list[str]]:
+    """Methods of each host, the plain one first, in the run's order."""
+    found: dict[str, list[str]] = {}
+    for method in methods:
+        host, adapter = split_name(method)
+        mine = found.setdefault(host, [])
+        mine.insert(0 if adapter is None else len(mine), method)
+    return found
+
+
+def table(results: Results, draws: list[str], costs: dict[str, dict[str, float]]) -> list[str]:
+    heads = [HEADINGS[c] for c in SHOWN]
+    lines = [f"| method | {' | '.join(heads)} | canonical last | ms per session | kB |"]
+    lines.append("|---" * (len(heads) + 4) + "|")
+    for methods in by_host(results.methods).values():
+        for method in methods:
+            cells = [results.estimate(method, c, draws) for c in SHOWN]
+            numbers = [f"{c.mean:.1f} ± {c.half:.1f}" for c in cells]
+            canonical = results.values(method, "last", ["canonical"])
+            numbers.append(f"{canonical[0]:.1f}" if canonical else "–")
+            cost = costs.get(method, {})
+            numbers.append(f"{1000 * cost['session_seconds']:.1f}" if cost else "–")
+            numbers.append(f"{cost['head_bytes'] / 1000:,.0f}" if cost else "–")
+            lines.append(f"| {method} | {' | '.join(numbers)} |")
+    return lines
+
+
+def differences(results: Results, draws: list[str]) -> list[str]:
+    heads = [HEADINGS[c] for c in JUDGED]
+    lines = [f"| adapter | on | {' | '.join(heads)} |", "|---" * (len(heads) + 2) + "|"]
+    for adapter in ADAPTERS:
+        for host, methods in by_host(results.methods).items():
+            for method in methods[1:]:
+                if split_name(method)[1] != adapter:
+                    continue
+                cells = [results.difference(method, methods[0], c, draws) for c in JUDGED]
+                lines.append(f"| +{adapter} | {host} | {' | '.join(map(shown, cells))} |")
+    return lines
+
+
+def hosts(results: Results, draws: list[str], reference: str = "nearest-mean") -> list[str]:
+    heads = [HEADINGS[c] for c in JUDGED]
+    lines = [f"| host | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
+    for host, methods in by_host(results.methods).items():
+        if host != reference:
+            cells = [results.difference(methods[0], reference, c, draws) for c in JUDGED]
+            lines.append(f"| {host} | {' | '.join(map(shown, cells))} |")
+    return lines
+
+
+def shown(cell) -> str:
+    sign = "≈ " if abs(cell.mean) <= cell.half else ""
+    return f"{sign}{cell.mean:+.2f} ± {cell.half:.2f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("run", type=Path)
+    parser.add_argument("-o", "--out", type=Path, required=True, help="without a suffix")
+    options = parser.parse_args()
+    lines = (options.run / "records.jsonl").read_text("utf-8").split("\n")
+    records = [record for record in map(parse_line, lines) if record is not None]
+    results = Results(records)
+    draws = results.random_draws()
+    config = json.loads((options.run / "config.json").read_text("utf-8"))
+    path = options.run / "costs.json"
+    costs = json.loads(path.read_text("utf-8")).get("cost", {}) if path.exists() else {}
+    n_images = max(record.n_images for record in records)
+    text = [
+        f"Mean of {len(draws)} random draws ± 95 % interval over draws, percent; {n_images:,} "
+        f"{config['split']} images after the last session, seeds {config['seeds']}.",
+        "",
+        *table(results, draws, costs),
+        "",
+        "Adapters against the same host without one, paired over draws (≈: the interval includes "
+        "0; a lower FPR is better):",
+        "",
+        *differences(results, draws),
+        "",
+        "Hosts without an adapter against nearest mean, paired over draws:",
+        "",
+        *hosts(results, draws),
+    ]
+    options.out.with_suffix(".md").write_text("\n".join(text) + "\n", "utf-8")
+    small = {
+        "config": {k: v for k, v in config.items() if k not in ("machine",)},
+        "cost": costs,
+        **{
+            group: {
+                method: {k: found[k] for k in ("summary", "difference_to", "difference")}
+                for method, found in methods.items()
+            }
+            for group, methods in results.as_json("nearest-mean").items()
+        },
+    }
+    written = json.dumps(small, indent=1, ensure_ascii=False)
+    options.out.with_suffix(".json").write_text(written + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
