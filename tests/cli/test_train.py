@@ -211,3 +211,26 @@ def test_encoders_are_listed(cache):
     assert max(map(len, printed.splitlines())) <= 80
     found = json.loads(cala("encoders", "--json", cache=cache)[1])
     assert set(found) == {"encoders", "doors", "architectures"}
+
+
+def test_as_a_method(photos, tmp_path):
+    """A system's own base session, from an ordinary one, to its head in a run."""
+    first = ["train", photos, "-o", tmp_path / "first", *BASE, *QUICK]
+    assert cala(*first, cache=tmp_path)[0] == 0
+    own = ["train", photos, "-o", tmp_path / "cec", *BASE, *QUICK, "--method", "cec"]
+    code, _, error = cala(*own, cache=tmp_path)
+    assert code == 2
+    assert "cec continues an ordinary base session" in " ".join(error.split())
+    code, _, error = cala(*own[:-1], "cek", cache=tmp_path)
+    assert code == 2
+    assert "did you mean 'cec'?" in error
+    own += ["--init", tmp_path / "first" / "encoder.safetensors", "--budget", "0.001"]
+    code, out, error = cala(*own, cache=tmp_path)
+    assert code == 0, error
+    run = ["run", photos, "--test", "0.3", "--base", "2", "--way", "1", "--shot", "2"]
+    run += ["--encoder", tmp_path / "first", "--encoder", f"cec={tmp_path / 'cec'}"]
+    run += ["--methods", "nearest-mean,cec,cec+la", "--draws", "random:2", "--fakes", "1"]
+    run += ["--out", tmp_path / "run", "--json", "--no-report"]
+    code, out, error = cala(*run, cache=tmp_path)
+    assert code == 0, error
+    assert list(json.loads(out)["random"]) == ["nearest-mean", "cec", "cec+la"]

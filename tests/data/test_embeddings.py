@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 import torch
 
-from cala.data.embeddings import load_embeddings
+from cala.benchmark.config import fingerprint
+from cala.data.embeddings import load_embeddings, save_embeddings
 from cala.data.protocol import Expected, make_protocol
+from cala.errors import InputError
 from data.embedding_arrays import write
 
 
@@ -125,3 +128,22 @@ def test_dev_takes_base_queries_from_the_hold_out_and_leaves_half_to_adapters(tm
     assert int(query[:10].sum()) == 2
     assert int(query[10:20].sum()) == 1
     assert int(query[20:].sum()) == 8
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+def test_parts_travel_with_the_file(tmp_path, suffix):
+    parts = {"attention.query.weight": torch.randn(3, 3), "virtual": torch.randn(2, 3)}
+    data = replace(load_embeddings(write(tmp_path)), parts=parts)
+    again = load_embeddings(save_embeddings(tmp_path / f"again{suffix}", data))
+    assert again.parts.keys() == parts.keys()
+    assert all(torch.equal(again.parts[name], part) for name, part in parts.items())
+    assert fingerprint(again) == fingerprint(data)
+    assert fingerprint(replace(data, parts={})) != fingerprint(data)
+
+
+def test_parts_that_do_not_fit_are_named(tmp_path):
+    with pytest.raises(InputError, match="virtual is float64, or holds NaN"):
+        load_embeddings(write(tmp_path, **{"part.virtual": np.array([[np.nan]])}))
+    data = replace(load_embeddings(write(tmp_path)), parts={"virtual": torch.randn(2, 3)})
+    with pytest.raises(InputError, match="a table has no place"):
+        save_embeddings(tmp_path / "table.parquet", data)

@@ -268,3 +268,14 @@ def test_fact_mixes_in_the_middle(first, tmp_path):
     torch.testing.assert_close(logits, model.logits(images))
     assert model.virtual.shape == (4, 64)
     assert not model.virtual.requires_grad
+
+
+def test_what_trained_the_start_is_not_held_out(first, tmp_path):
+    """Another seed holds out other images: those that trained the first encoder do not count."""
+    held = load_encoder_file(first).holdout
+    out = train_base(session("fact", tmp_path / "same", first))
+    assert load_encoder_file(out).holdout == held
+    out = train_base(session("fact", tmp_path / "other", first, seed=3))
+    assert load_encoder_file(out).holdout < held
+    fresh = train_base(session("fact", tmp_path / "fresh", None, seed=3))
+    assert len(load_encoder_file(fresh).holdout) == 4 * N_BASE

@@ -8,10 +8,20 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cala.training.augment import Augmentation, ColourJitter, Cutout, Flip, PadCrop, ResizedCrop
+from cala.training.augment import (
+    Augmentation,
+    ColourJitter,
+    Cutout,
+    Flip,
+    Grey,
+    PadCrop,
+    ResizedCrop,
+    Sometimes,
+)
 from cala.training.policy import CHANGES, Policy
 
-OPERATIONS = [PadCrop(4), Flip(), ResizedCrop(12), ColourJitter(), Cutout(6), Policy(2)]
+OPERATIONS = [PadCrop(4), Flip(), ResizedCrop(12), ColourJitter(), Cutout(6), Policy(2), Grey()]
+OPERATIONS.append(Sometimes(ColourJitter(), 0.5))
 
 
 def photos(n: int = 6, side: int = 16, seed: int = 0) -> torch.Tensor:
@@ -50,6 +60,14 @@ def test_flip_and_cutout_by_hand():
     assert hole[0, :2, :2].all()
     assert hole[1, 6:10, 6:10].all()
     assert hole[1].sum() <= 16 * 3 + 10
+
+
+def test_sometimes_and_grey_by_hand():
+    images = photos(3)
+    out = Sometimes(Grey(), 0.4)(images, torch.tensor([[0.39], [0.4], [0.9]]))
+    luma = (images[0].float() * torch.tensor([0.299, 0.587, 0.114])).sum(-1).round()
+    assert torch.equal(out[0].float(), luma[..., None].expand(16, 16, 3))
+    assert torch.equal(out[1:], images[1:])
 
 
 def test_the_whole_image_is_the_resized_crop_of_area_1():

@@ -46,7 +46,7 @@ class BenchOptions:
         None,
         metavar="[HOST=]FILE",
         help="Embeddings file (.npz, .safetensors, .parquet). Again as HOST=FILE: for that host's "
-        "methods, of the same images, such as teen=teen.npz for teen and teen+cala.",
+        "methods, of the same images, such as alice=alice.npz for alice and alice+cala.",
         show_default=False,
     )
     encoder: list[str] | None = typer.Option(
