@@ -151,7 +151,7 @@ E = "--embeddings"
     [
         ([E, "base.npz", E, "teen=other.npz"], "other.npz, for teen, differs from base.npz in y_"),
         ([E, "base.npz", E, "gkeal=teen.npz"], "no method of this run has the host gkeal"),
-        ([E, "base.npz", E, "alicia=teen.npz"], "unknown host 'alicia': Known: nearest-mean"),
+        ([E, "base.npz", E, "alicia=teen.npz"], "unknown host 'alicia': did you mean 'alice'?"),
         ([E, "base.npz", E, "teen=a.npz", E, "teen=b.npz"], "teen=… is given twice"),
         ([E, "base.npz", E, "teen.npz"], "--embeddings base.npz and teen.npz: give one for all"),
         (["--encoder", "a", "--encoder", "b"], "--encoder a and b: give one for all methods"),
@@ -185,7 +185,7 @@ def test_a_file_with_an_equals_sign(here, inside):
 def test_help_teaches_the_form(inside):
     for command in ("run", "ablate"):
         words = " ".join(inside(command, "--help")[1].replace("│", " ").split())
-        assert "teen=teen.npz for teen and teen+cala" in words
+        assert "alice=alice.npz for alice and alice+cala" in words
 
 
 @pytest.fixture

@@ -36,12 +36,14 @@ def fit_method(
     logits are no cosines, the scale is fitted, unless `scale` is given.
     """
     recipe: dict[str, Any] = {"novel": protocol.way * protocol.sessions, "way": protocol.way}
-    if not name.endswith("cala-plus"):
-        recipe["shots"] = (protocol.shot,)  # cala-plus learns what the number of shots means
+    host = HEADS[split_name(name)[0]]
+    if not (name.endswith("cala-plus") and host.old_columns_stay):
+        # cala-plus learns what the number of shots means. Where shots move all columns, what one
+        # number teaches does not carry over to another.
+        recipe["shots"] = (protocol.shot,)
     recipe.update(options.pop("adapter", {}))
     metric = default_metric(name) if options.get("metric") is None else options["metric"]
-    fits = HEADS[split_name(name)[0]].takes_encoder_scale
-    if metric == "cosine" and fits and data.scale is not None:
+    if metric == "cosine" and host.takes_encoder_scale and data.scale is not None:
         options.setdefault("scale", data.scale)
     head = make_head(name, seed=seed, adapter=recipe, parts=data.parts, **options)
     rows = (data.y_train < protocol.base) & data.learnable()

@@ -41,7 +41,7 @@ def run(
 
     Your own: cala run features:my.npz --base 60 --way 5 --sessions 8
 
-    An encoder of its own for a host: cala run --methods cala,alice+cala --embeddings alice=alice.npz
+    An encoder for one host: cala run --methods cala,alice+cala --embeddings alice=alice.npz
     """
     from cala.benchmark.side_by_side import find_method
     from cala.benchmark.terminal import console

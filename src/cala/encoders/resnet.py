@@ -81,7 +81,9 @@ class ResNet(nn.Module):
     def lower(self, images: Tensor) -> Tensor:
         """To the end of the second stage: (n, 3, h, w) -> (n, c, h', w')"""
         x = self.maxpool(self.relu(self.bn1(self.conv1(images))))
-        return self.layer2(self.layer1(x))
+        for index in range(2):
+            x = getattr(self, f"layer{index + 1}")(x)
+        return x
 
     def upper(self, hidden: Tensor) -> Tensor:
         """What `lower` gave -> (n, d)"""

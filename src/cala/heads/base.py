@@ -55,7 +55,7 @@ class Head(ABC):
     #: Whether its logits are linear in the unit embedding, so that `linear_form` exists.
     linear: ClassVar[bool] = False
     #: Metrics that it can work in.
-    metrics: ClassVar[tuple[str, ...]] = METRICS
+    metrics: ClassVar[tuple[str, ...]] = tuple(METRICS)
     #: Whether it needs tensors that were trained together with the encoder, as `parts`.
     needs_parts: ClassVar[bool] = False
     classes: tuple[int, ...]
