@@ -16,7 +16,6 @@ from cala.encoders.base import Encoder
 from cala.errors import InputError
 from cala.export import export_onnx
 from cala.export.trace import OPSET, by_reading, by_running, to_onnx
-from cala.heads import Head
 from encoders.tiny_models import MODELS, write_onnx
 from export.small import (
     SIDE,
@@ -158,9 +157,12 @@ def test_a_graph_that_says_something_else_is_not_written(model, tmp_path, monkey
     assert not (tmp_path / "x.onnx").exists()
 
 
-def test_a_head_that_is_not_linear_says_so(model):
-    with pytest.raises(InputError, match="nearest-mean are not linear in the embedding"):
-        Head.linear_form(model.knowledge.classifier.head_.host)
+def test_a_head_that_is_not_linear_says_so(tmp_path, monkeypatch):
+    monkeypatch.setenv("CALA_CACHE", str(tmp_path / "cache"))
+    model = make_model(tmp_path / "model", method="gkeal+la", metric="cosine")
+    with pytest.raises(InputError, match="gkeal are not linear in the embedding"):
+        export_onnx(model, tmp_path / "model.onnx")
+    assert not (tmp_path / "model.onnx").exists()
 
 
 def test_files_are_replaced_only_when_told(model, tmp_path):

@@ -278,6 +278,13 @@ def test_fakes_that_make_no_sense(photos, tmp_path, fakes):
     assert not (tmp_path / "m").exists()
 
 
+@pytest.mark.parametrize("method", ["cec", "fact+cala"])
+def test_a_method_with_an_encoder_of_its_own(photos, tmp_path, method):
+    with pytest.raises(InputError, match="works with the encoder that was trained for it"):
+        cala.fit(photos / "known", tmp_path / "model", encoder=ENCODER, method=method)
+    assert not (tmp_path / "model").exists()
+
+
 def test_one_class_is_too_few(tmp_path):
     known = write_photos(tmp_path / "known", range(1), range(3))
     with pytest.raises(InputError, match=r"has 1 class .'class 0'.: put at least two"):

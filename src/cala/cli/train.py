@@ -31,7 +31,9 @@ def train(
         None, help="How to train (default: the fast recipe of the set).", show_default=False
     ),
     method: str | None = typer.Option(
-        None, help="Train as this method does, such as cec; `cala methods` marks those that do.", show_default=False
+        None,
+        help="Train as this method does, such as cec; `cala methods` marks those that do.",
+        show_default=False,
     ),
     encoder: str | None = typer.Option(
         None, help="Architecture, instead of the recipe's.", show_default=False

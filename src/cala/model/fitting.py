@@ -25,6 +25,8 @@ from cala.encoders.fakes import fake_pool
 from cala.errors import BaseQueryWarning, FallbackWarning, InputError
 from cala.estimator import CalaClassifier
 from cala.files import shown
+from cala.heads import HEADS
+from cala.heads.factory import split_name
 from cala.model.knowledge import EncoderCard, Knowledge, check_name
 from cala.model.labelled import labelled_files
 from cala.model.learnable import digests_of, fresh_photos, journal_entry
@@ -72,6 +74,11 @@ def fit(
     store.check_free()
     check_reject(reject)
     check_base_loss(max_base_loss)
+    if HEADS[split_name(method)[0]].needs_parts:
+        raise InputError(
+            f"{method} works with the encoder that was trained for it, on the bench: choose "
+            "another method for your own photos, such as cala-plus"
+        )
     labelled_files(Path(photos))  # says in plain words what is wrong with a folder
     wanted = mixed_images(fakes)
     found = open_images(Path(photos), "folder", on_bad="skip" if skip_bad else "raise")
