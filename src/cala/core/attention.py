@@ -70,32 +70,58 @@ class SetAttention(nn.Module):
 
     @torch.no_grad()
     def cosines(self, prototypes: Tensor, queries: Tensor) -> Tensor:
-        """`forward` without dropout, for many queries: (C, d), (n, d) -> (n, C)."""
+        """`forward` without dropout, for many queries: (C, d), (n, d) -> (n, C).
+
+        A prototype's softmax is over C + 1 tokens, of which C are the same for every query, so
+        its token before layer norm is a + s·(m − b): a and b its own, m the query's, s the share
+        that the query has. Everything afterwards follows from products of these.
+        """
         p = self._tokens(prototypes)
         root = math.sqrt(self.dim)
         p_q, p_k, p_v = self.query(p), self.key(p), self.value(p)
         among = p_q @ p_k.T / root
-        total = among.logsumexp(1)  # (C,)
-        own = p + F.linear(among.softmax(1) @ p_v, self.out.weight, self.out.bias)  # no query: p̃
-        shift = own - p - self.out.bias  # what attention among prototypes adds to each
+        total = among.logsumexp(1)
+        b = F.linear(among.softmax(1) @ p_v, self.out.weight)
+        a = p + b + self.out.bias
         found = queries.new_empty(len(queries), len(p))
-        step = max(1, SCORES // (len(p) * self.dim))
+        step = max(1, SCORES // (len(p) + self.dim))
         for start in range(0, len(queries), step):
             part = slice(start, start + step)
             x = self._tokens(queries[part])
             x_q, x_k, x_v = self.query(x), self.key(x), self.value(x)
-            # A softmax over C + 1 tokens, of which C are known: mix its two parts.
-            share = torch.sigmoid(x_k @ p_q.T / root - total)  # (n, C): of the query
-            moved = F.linear(x_v, self.out.weight)  # (n, d)
-            tokens = own + share[..., None] * (moved[:, None] - shift)
-            tokens = self.norm(tokens)
             scores = torch.cat([x_q @ p_k.T, (x_q * x_k).sum(1, keepdim=True)], 1) / root
             weights = scores.softmax(1)
             seen = self.norm(x + self.out(weights[:, :-1] @ p_v + weights[:, -1:] * x_v))
-            dots = (tokens @ seen[:, :, None])[..., 0]
-            norms = tokens.norm(dim=-1) * seen.norm(dim=1, keepdim=True)
-            found[part] = dots / norms.clamp_min(1e-12)
+            share = torch.sigmoid(x_k @ p_q.T / root - total)
+            found[part] = self._normed_cosines(
+                a, b, F.linear(x_v, self.out.weight), share, F.normalize(seen, dim=1)
+            )
         return found
+
+    def _normed_cosines(self, a: Tensor, b: Tensor, m: Tensor, s: Tensor, seen: Tensor) -> Tensor:
+        """Cosines (n, C) of norm(a + s·(m − b)) to unit vectors seen (n, d).
+
+        a, b : (C, d); m : (n, d); s : (n, C)
+        """
+        gain, offset = self.norm.weight, self.norm.bias
+        a, b, m = (t - t.mean(1, keepdim=True) for t in (a, b, m))
+
+        def products(weight: Tensor) -> Tensor:
+            """Σ weight·u² of u = a + s·(m − b)."""
+            aw, bw = a * weight, b * weight
+            own = (aw * a).sum(1) - 2 * s * (aw * b).sum(1) + s.square() * (bw * b).sum(1)
+            mine = s.square() * (m.square() @ weight)[:, None]
+            return own + mine + 2 * s * (m @ aw.T) - 2 * s.square() * (m @ bw.T)
+
+        def along(vectors: Tensor) -> Tensor:
+            """u·v for vectors (n, d)."""
+            return vectors @ a.T + s * ((m * vectors).sum(1, keepdim=True) - vectors @ b.T)
+
+        width = (products(torch.ones_like(gain)) / self.dim + self.norm.eps).rsqrt()
+        dots = width * along(gain * seen) + (seen @ offset)[:, None]
+        both = (gain * offset).expand(len(m), -1)
+        squared = width.square() * products(gain.square()) + 2 * width * along(both)
+        return dots / (squared + offset.square().sum()).clamp_min(1e-12).sqrt()
 
     @torch.no_grad()
     def cosines_each(self, sets: Tensor, queries: Tensor) -> Tensor:
