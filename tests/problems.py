@@ -29,7 +29,9 @@ def random_parts(method: str, dim: int) -> dict[str, torch.Tensor]:
     from cala.heads.factory import split_name
 
     host = HEADS[split_name(method)[0]]
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        found = host.random_parts(dim) if host.needs_parts else {}
-        return {name: part + 0.1 * torch.randn_like(part) for name, part in found.items()}
+    shapes = host.part_shapes(dim) if host.needs_parts else {}
+    generator = torch.Generator().manual_seed(0)
+    return {
+        name: 0.3 * torch.randn([n or 4 for n in shape], generator=generator)
+        for name, shape in shapes.items()
+    }

@@ -78,6 +78,14 @@ def test_alice_leaves_out_what_it_took_and_nothing_else():
     assert float(left[row, own[row]]) == pytest.approx(expected)
 
 
+def test_alice_fits_its_scale_on_rows_that_are_not_in_the_prototypes():
+    x, y = blobs(8, 60, 12, spread=1.0)
+    head = make_head("alice").fit_base(x, y)
+    logits, columns = head.unit_logits(head.embed(x), y), y
+    loss = [float(torch.nn.functional.cross_entropy(logits * f, columns)) for f in (0.7, 1, 1.4)]
+    assert loss[1] < min(loss[0], loss[2])
+
+
 def test_alice_with_fewer_images_than_five():
     x, y = blobs(3, 2, 4)
     head = make_head("alice").fit_base(x, y)

@@ -17,6 +17,7 @@ from cala.encoders.weights import load_encoder_file
 from cala.errors import InputError
 from cala.heads import HEADS, make_head
 from cala.methods import METHODS
+from cala.methods.cec import draw_rows
 from cala.training.checkpoint import load_checkpoint
 from cala.training.images import base_rows, load_base
 from cala.training.loop import Trainer
@@ -24,7 +25,7 @@ from cala.training.place import CHECKPOINT
 from cala.training.recipes import Recipe
 from cala.training.session import BaseSession, augmentation, make_model, make_trainer, train_base
 from problems import digits
-from training import small  # noqa: F401  (registers an architecture)
+from training import small
 
 pytestmark = pytest.mark.filterwarnings("ignore::cala.errors.BaseQueryWarning")
 
@@ -130,8 +131,7 @@ def test_the_loss_falls(name, first, tmp_path):
     torch.manual_seed(0)
     after = float(model(images, labels)[0].detach())
     fresh = make_trainer(job, data)
-    if fresh.model.wants_means:
-        fresh.warm_up(0)
+    fresh.begin()
     torch.manual_seed(0)
     before = float(fresh.model.train()(images, labels)[0].detach())
     assert after < before, (before, after)
@@ -187,7 +187,7 @@ def test_episodes_are_not_shared_by_devices(name, first, tmp_path):
     class Two:
         rank, world = 0, 2
 
-    with pytest.raises(InputError, match=f"{name} trains on episodes"):
+    with pytest.raises(InputError, match="trains on episodes"):
         train_base(session(name, tmp_path, first, ranks=Two()))
 
 
@@ -271,11 +271,65 @@ def test_fact_mixes_in_the_middle(first, tmp_path):
 
 
 def test_what_trained_the_start_is_not_held_out(first, tmp_path):
-    """Another seed holds out other images: those that trained the first encoder do not count."""
+    """Another seed holds out other images, and some of these trained the weights to start from."""
     held = load_encoder_file(first).holdout
     out = train_base(session("fact", tmp_path / "same", first))
     assert load_encoder_file(out).holdout == held
-    out = train_base(session("fact", tmp_path / "other", first, seed=3))
-    assert load_encoder_file(out).holdout < held
+    with pytest.raises(InputError, match=r"trained the weights in .*--seed 0 and --holdout 4"):
+        train_base(session("fact", tmp_path / "other", first, seed=3))
+    again = train_base(session("fact", tmp_path / "none", first, seed=3, holdout=0))
+    assert not load_encoder_file(again).holdout
     fresh = train_base(session("fact", tmp_path / "fresh", None, seed=3))
     assert len(load_encoder_file(fresh).holdout) == 4 * N_BASE
+
+
+@every_method
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision(name, dtype, first, tmp_path):
+    job = session(name, tmp_path, first, autocast=dtype)
+    loop = make_trainer(job, load_base(IMAGES, base_rows(IMAGES, N_BASE, 4, 0), job.recipe))
+    loop.begin()
+    loop._step(0)
+    loop.check_finite()
+
+
+def test_few_images_per_class():
+    """No query is the shot, however few there are; a single image is too few."""
+    labels = torch.tensor([0] * 3 + [1] * 2 + [2])
+    for label in (0, 1):
+        rows = draw_rows(labels, label, 15, torch.Generator().manual_seed(0))
+        assert len(rows) == 16
+        assert (labels[rows] == label).all()
+        assert rows[0] not in rows[1:]
+    with pytest.raises(InputError, match="base class 2 has 1 training image"):
+        draw_rows(labels, 2, 15, torch.Generator())
+
+
+def test_limit_takes_a_shot_out_of_a_batch_that_holds_all_images(first, tmp_path):
+    model = make_model(session("limit", tmp_path, first))
+    labels = torch.arange(N_BASE).repeat(3)
+    rows = model.rows(torch.arange(len(labels)), labels, torch.Generator().manual_seed(0))
+    assert len(rows.unique()) == len(rows) == len(labels)
+    assert labels[rows[-N_BASE:]].tolist() == list(range(N_BASE))
+
+
+def test_fact_needs_two_halves_and_alice_not_too_many_classes(tmp_path):
+    with pytest.raises(InputError, match="no `lower` and `upper` half"):
+        METHODS["fact"].objective(small.Small(), N_BASE, FIRST)
+    with pytest.raises(InputError, match="499,500 of them"):
+        METHODS["alice"].objective(small.Small(), 1000, FIRST)
+
+
+def test_small_images_cost_less_of_a_budget():
+    recipe = FIRST.changed(sizes=((0.4, 4), (0.65, 6)))
+    assert recipe.spans == [(0.4, 4), (0.25, 6), (pytest.approx(0.35), 8)]
+    assert FIRST.spans == [(1.0, 8)]
+    short = recipe.lasting(0.5)
+    assert [short.size_at(epoch) for epoch in (0.0, 0.19, 0.21, 0.31, 0.33, 0.49)] == [
+        4,
+        4,
+        6,
+        6,
+        8,
+        8,
+    ]

@@ -17,6 +17,7 @@ from cala.benchmark.draws import make_draw
 from cala.benchmark.sources import Own, Source, source_of
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol, ShotDraw
+from cala.encoders.seen import stated_classes
 from cala.errors import BaseQueryWarning, InputError
 from cala.files import shown
 from cala.heads import HEADS, AdaptedHead, Head, default_metric, make_head
@@ -218,7 +219,8 @@ def cell_records(
 
 def holdout_note(data: Embeddings, source: str = "") -> str:
     """What a user should know where base queries are rows that trained the encoder."""
-    if data.holdout is not None or data.scale is None:
+    trained = data.scale is not None or bool(stated_classes(data.provenance))
+    if data.holdout is not None or not trained:
         return ""
     return (
         f"note: {shown(source) or 'the embeddings file'} marks no held-out rows, so the adapters' "

@@ -111,7 +111,11 @@ def train(
                 "and give its encoder as --init"
             )
         chosen = chosen.changed(**system.changes)
-    chosen = chosen.changed(encoder=encoder, epochs=epochs, batch=batch, lr=lr)
+    if epochs is not None and budget is not None:
+        raise InputError("--epochs and --budget both say how long to train: give one of them")
+    chosen = chosen.changed(encoder=encoder, batch=batch, lr=lr)
+    if epochs is not None:
+        chosen = chosen.changed(epochs=epochs) if epochs <= 0 else chosen.lasting(epochs)
     chosen = chosen.with_settings(settings)
     if batch is None:
         chosen = _fitting(chosen, images, n_base, holdout)

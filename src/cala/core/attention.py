@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from cala.core.prototypes import normalise
 
+SCALE = 16.0  # of the logits that are learned with it
+NAME = "attention."  # what the names of its tensors begin with, beside an encoder
 ATTENTION_DROPOUT, DROPOUT = 0.1, 0.5
 SCORES = 2**23  # numbers of one temporary, in inference
 

@@ -56,8 +56,10 @@ def load_encoder(uri: str | os.PathLike[str], device: Device = "cpu") -> Encoder
 
 def weights_file(name: str) -> Path:
     """The file that weights to start from are in: an encoder that the package ships, or a path."""
-    inside = SHIPPED.get(name)
-    return Path(name) if inside is None else shipped(inside)
+    if name in SHIPPED:
+        return shipped(SHIPPED[name])
+    folder = Path(name, FILE)
+    return folder if folder.is_file() else Path(name)
 
 
 def _unknown(uri: str) -> InputError:

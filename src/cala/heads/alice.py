@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cala.core.prototypes import PrototypeTable, normalise, parts_of
+from cala.core.prototypes import PrototypeTable, chunks, normalise, parts_of
 from cala.heads.base import State
 from cala.heads.nearest_mean import NearestMean
 from cala.heads.registry import HEADS
@@ -50,13 +50,21 @@ class Alice(NearestMean):
             members = members.masked_fill(~self._helped(unit, members), -1)
         return super().unit_logits(unit, members)
 
+    def _members_at(self, features: Tensor, rows: Tensor, own: Tensor) -> Tensor:
+        found = [
+            self._helped(self.embed(features[rows[part]]), own[part])
+            for part in chunks(len(rows), self.dim)
+        ]
+        return own.masked_fill(~torch.cat(found), -1) if found else own
+
     def _helped(self, unit: Tensor, members: Tensor) -> Tensor:
         """(n,) bool: rows that are part of the prototype of their class."""
-        base = (members >= 0) & (members < self.n_base)
-        rows = base.nonzero()[:, 0]
-        apart = self._picked[members[rows]] - unit[rows, None]
         helped = members >= self.n_base
-        helped[rows] = (apart.abs().amax(2) < SAME).any(1)
+        base = ((members >= 0) & ~helped).nonzero()[:, 0]
+        for part in chunks(len(base), BALANCED * self.dim):
+            rows = base[part]
+            apart = self._picked[members[rows]] - unit[rows, None]
+            helped[rows] = (apart.abs().amax(2) < SAME).any(1)
         return helped
 
     def _forget(self, column: int) -> None:

@@ -54,6 +54,8 @@ class Head(ABC):
     takes_encoder_scale: ClassVar[bool] = False
     #: Whether its logits are linear in the unit embedding, so that `linear_form` exists.
     linear: ClassVar[bool] = False
+    #: Whether a row can be left out of its own class at little cost.
+    leaves_out_cheaply: ClassVar[bool] = True
     #: Metrics that it can work in.
     metrics: ClassVar[tuple[str, ...]] = tuple(METRICS)
     #: Whether it needs tensors that were trained together with the encoder, as `parts`.

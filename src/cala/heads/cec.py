@@ -7,14 +7,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from cala.core.attention import SCORES, SetAttention
+from cala.core.attention import NAME, SCALE, SCORES, SetAttention
+from cala.core.growing import GrowingRows
+from cala.core.mixing import FakePool
 from cala.core.prototypes import normalise
 from cala.heads.checks import is_auto
 from cala.heads.registry import HEADS
 from cala.heads.trained import TrainedHead
-
-SCALE = 16.0
-PREFIX = "attention."
 
 
 @HEADS.register("cec", "prototypes and query attend to each other (own base session)")
@@ -26,17 +25,20 @@ class Cec(TrainedHead):
 
     name = "cec"
     takes_encoder_scale: ClassVar[bool] = False
+    leaves_out_cheaply: ClassVar[bool] = False
 
     _attention: SetAttention
 
     @classmethod
-    def random_parts(cls, dim: int) -> dict[str, Tensor]:
-        return {PREFIX + k: v for k, v in SetAttention(dim).state_dict().items()}
+    def part_shapes(cls, dim: int) -> dict[str, tuple[int | None, ...]]:
+        with torch.device("meta"):
+            tensors = SetAttention(dim).state_dict()
+        return {NAME + k: tuple(v.shape) for k, v in tensors.items()}
 
     def _take_parts(self) -> None:
         attention = SetAttention(self.dim)
         given = self.parts.items()
-        attention.load_state_dict({k.removeprefix(PREFIX): v for k, v in given})
+        attention.load_state_dict({k.removeprefix(NAME): v for k, v in given})
         device = self.table.counts.device
         self._attention = attention.to(device, self.dtype).eval().requires_grad_(False)
 
@@ -59,5 +61,12 @@ class Cec(TrainedHead):
         cosines[each[alone], members[alone]] = 0.0
         return cosines
 
-    def _fit_scale(self, cosines: Tensor, own: Tensor) -> None:
+    def _fit_base(
+        self,
+        features: Tensor,
+        columns: Tensor,
+        fakes: FakePool | None,
+        holdout: Tensor | None,
+    ) -> None:
+        self._rows = GrowingRows(normalise(self.prototypes))
         self.scale = SCALE if is_auto(self.scale_option) else float(self.scale_option)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from cala.core.logits import leave_one_out_cosine
 from cala.core.prototypes import normalise
-from cala.core.virtual import fused_logits, through_virtual, virtual_prototypes
+from cala.core.virtual import fused_logits, through_virtual
 from cala.heads.registry import HEADS
 from cala.heads.trained import TrainedHead
 
@@ -24,8 +24,8 @@ class Fact(TrainedHead):
     _virtual: Tensor  # (V, d)
 
     @classmethod
-    def random_parts(cls, dim: int) -> dict[str, Tensor]:
-        return {"virtual": virtual_prototypes(6, 4, dim)}
+    def part_shapes(cls, dim: int) -> dict[str, tuple[int | None, ...]]:
+        return {"virtual": (None, dim)}
 
     def _take_parts(self) -> None:
         given = self.parts["virtual"].to(self.table.counts.device, self.dtype)

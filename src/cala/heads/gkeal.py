@@ -32,7 +32,7 @@ class Gkeal(TableHead):
     columns of old ones: its shots are rows that belong to none of them. `forget` drops a class's
     column and keeps its rows as rows of no class: the other columns stay exactly as they are, and
     the same shots taught again weigh against themselves. (To unlearn shots, go back to a copy
-    from before them.) Unlike other heads this one keeps embeddings, k of them: the centres.
+    from before them.) Unlike most heads this one keeps embeddings, k of them: the centres.
 
     `embed` gives the unit vector and, behind it, the kernel features in the coordinates of
     `RidgeClassifier`, so that pseudo sessions compute them once per row. `prototypes` are class

@@ -97,10 +97,16 @@ class NearestMean(TableHead):
             assert isinstance(head, NearestMean)
             cosines = head._cosines_at(features, rows)
             if judge.leave_out:
-                cosines = leave_one_out_cosine(cosines, head.table, own)
+                members = head._members_at(features, rows, own)
+                cosines = leave_one_out_cosine(cosines, head.table, members)
             parts.append(cosines)
             owners.append(own)
         return torch.cat(parts), torch.cat(owners)
+
+    def _members_at(self, features: Tensor, rows: Tensor, own: Tensor) -> Tensor:
+        """The columns (m,) that rows (m,) of features helped to make, of those they belong to;
+        -1 where a row did not."""
+        return own
 
     def _cosines_at(self, features: Tensor, rows: Tensor) -> Tensor:
         """Cosines (m, C) of some rows (m,) of features (n, d) to the prototypes."""

@@ -85,10 +85,12 @@ class TableHead(Head):
         self.table = PrototypeTable.of(units, self.n_base, self.dim)
 
     def judges(self, features: Tensor, columns: Tensor, generator: torch.Generator) -> list[Judge]:
-        """Itself where its metric hardly knows a single row, else refitted without each fold."""
-        if self.metric_name == "cosine" or judges_itself_fairly(
+        """Itself where its metric hardly knows a single row, and where that is cheap; else
+        refitted without each fold."""
+        unbiased = self.metric_name == "cosine" or judges_itself_fairly(
             self.dim, len(columns), self.n_base
-        ):
+        )
+        if unbiased and self.leaves_out_cheaply:
             return super().judges(features, columns, generator)
         folds = draw_folds(columns, generator).to(columns.device)
         judges = []

@@ -44,8 +44,8 @@ class TrainedHead(NearestMean):
 
     @classmethod
     @abstractmethod
-    def random_parts(cls, dim: int) -> dict[str, Tensor]:
-        """Untrained parts for embeddings of d dimensions: their names and shapes."""
+    def part_shapes(cls, dim: int) -> dict[str, tuple[int | None, ...]]:
+        """Names and shapes of the parts for embeddings of d dimensions; None is any number."""
 
     @abstractmethod
     def _take_parts(self) -> None:
@@ -63,15 +63,18 @@ class TrainedHead(NearestMean):
         return super().fit_base(features, labels, fakes=fakes, holdout=holdout)
 
     def _check_parts(self, dim: int) -> None:
-        wanted = self.random_parts(dim)
+        wanted = self.part_shapes(dim)
         if not wanted.keys() <= self.parts.keys():
             raise InputError(
                 f"{self.name} needs what is trained together with its encoder: make one with `cala "
                 f"train DATA -o DIR --method {self.name}` and give it as --encoder {self.name}=DIR"
             )
-        for name, example in wanted.items():
-            given = self.parts[name]
-            if given.shape[1:] != example.shape[1:] or given.dim() != example.dim():
+        for name, shape in wanted.items():
+            given = self.parts[name].shape
+            fits = len(given) == len(shape) and all(
+                n in (None, m) for n, m in zip(shape, given, strict=True)
+            )
+            if not fits:
                 raise InputError(
                     f"{self.name} has {name} for other embeddings than these, of {dim} dimensions: "
                     "it belongs to another encoder"

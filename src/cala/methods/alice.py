@@ -14,10 +14,12 @@ from typing_extensions import Self
 
 from cala.core.angular import SCALE, cosface_logits
 from cala.core.fusion import fuse, n_fused
+from cala.errors import InputError
 from cala.methods.registry import METHODS, Method
 from cala.training.objective import Objective
 from cala.training.recipes import Recipe
 
+MOST_FUSED = 50_000
 WIDER = 4  # the projector has so many times the embedding's dimensions
 
 
@@ -30,6 +32,12 @@ class AngularFusion(Objective):
         super().__init__()
         dim = int(encoder.dim)  # type: ignore[arg-type]
         wide = WIDER * dim
+        if n_fused(n_base) > MOST_FUSED:
+            raise InputError(
+                f"alice makes a class of every pair of {n_base:,} base classes, "
+                f"{n_fused(n_base):,} of them, and allows {MOST_FUSED:,}: use fewer base classes "
+                "or another method"
+            )
         self.encoder, self.n_base = encoder, n_base
         self.projector = nn.Sequential(
             nn.Linear(dim, wide, bias=False),
@@ -56,7 +64,7 @@ class AngularFusion(Objective):
 
     def _cosines(self, images: Tensor) -> Tensor:
         projected = self.projector(self.encoder(images)).float()
-        return F.normalize(projected, dim=1) @ F.normalize(self.weight, dim=1).T
+        return (F.normalize(projected, dim=1) @ F.normalize(self.weight, dim=1).T).float()
 
     def logits(self, images: Tensor) -> Tensor:
         return SCALE * self._cosines(images)[:, : self.n_base]

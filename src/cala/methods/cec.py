@@ -13,14 +13,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from cala.core.attention import SetAttention
+from cala.core.attention import NAME, SCALE, SetAttention
 from cala.core.prototypes import normalise
+from cala.errors import InputError
 from cala.methods.registry import METHODS, Method
 from cala.training.objective import Objective
 from cala.training.recipes import Recipe
 
 WAY, QUERIES = 15, 15
-SCALE = 16.0
 FORGET = 0.1  # share by which an episode moves the class means that validation uses
 
 
@@ -58,7 +58,7 @@ class PseudoIncremental(Objective):
     def rows(self, shuffled: Tensor, labels: Tensor, generator: torch.Generator) -> Tensor:
         """Queries of each class, class by class, then one shot of each."""
         classes = torch.randperm(self.n_base, generator=generator)[: self.way]
-        of_class = [draw_rows(labels, int(c), 1 + QUERIES, generator) for c in classes]
+        of_class = [draw_rows(labels, int(c), QUERIES, generator) for c in classes]
         return torch.cat([*(rows[1:] for rows in of_class), *(rows[:1] for rows in of_class)])
 
     def forward(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -66,12 +66,12 @@ class PseudoIncremental(Objective):
         place = torch.arange(way, device=labels.device)
         own = torch.cat([place.repeat_interleave(QUERIES), place])  # of every image
         turns = torch.randint(1, 4, (way,)).to(labels.device)
-        unit = F.normalize(self.encoder(images), dim=1)
-        turned = F.normalize(self.encoder(turn(images, turns[own])), dim=1)
+        unit = F.normalize(self.encoder(images).float(), dim=1)
+        turned = F.normalize(self.encoder(turn(images, turns[own])).float(), dim=1)
         shots = torch.cat([unit[-way:], turned[-way:]])
         queries = torch.cat([unit[:-way], turned[:-way]])
         targets = torch.cat([own[:-way], way + own[:-way]])
-        logits = SCALE * self.attention(shots, queries)
+        logits = SCALE * self.attention(shots, queries).float()
         self._move_means(unit.detach(), labels)
         # For the accuracy shown, the column of a class is its label.
         shown = logits.new_full((len(unit) - way, self.n_base), -SCALE).detach()
@@ -89,14 +89,20 @@ class PseudoIncremental(Objective):
         return SCALE * self.attention.cosines(self.means, unit)
 
     def parts(self) -> dict[str, Tensor]:
-        return {f"attention.{k}": v for k, v in self.attention.state_dict().items()}
+        return {NAME + k: v for k, v in self.attention.state_dict().items()}
 
 
-def draw_rows(labels: Tensor, label: int, count: int, generator: torch.Generator) -> Tensor:
-    """Some rows (count,) of a class, none twice where it has enough."""
+def draw_rows(labels: Tensor, label: int, queries: int, generator: torch.Generator) -> Tensor:
+    """A shot and some queries (1 + queries,) of a class; no query is the shot."""
     rows = (labels == label).nonzero()[:, 0]
-    order = torch.randperm(len(rows), generator=generator)
-    return rows[order.repeat(-(-count // len(rows)))[:count]]
+    if len(rows) < 2:
+        raise InputError(
+            f"base class {label} has {len(rows)} training image: an episode needs a shot and "
+            "another one to ask about, so give every base class two or more"
+        )
+    shot, *_ = order = rows[torch.randperm(len(rows), generator=generator)]
+    rest = order[1:].repeat(-(-queries // (len(rows) - 1)))[:queries]
+    return torch.cat([shot[None], rest])
 
 
 def turn(images: Tensor, turns: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from cala.core.mixing import mix
 from cala.core.virtual import draw_guests, mixed_targets, second_best, virtual_prototypes
+from cala.errors import InputError
 from cala.methods.registry import METHODS, Method
 from cala.training.objective import BaseModel, CosineClassifier
 
@@ -32,6 +33,11 @@ class ForwardCompatible(BaseModel):
         self, encoder: nn.Module, classifier: CosineClassifier, smoothing: float = 0.0
     ) -> None:
         super().__init__(encoder, classifier, smoothing)
+        if not hasattr(encoder, "lower"):
+            raise InputError(
+                "fact mixes images half way through the encoder: this architecture has no "
+                "`lower` and `upper` half"
+            )
         dim = classifier.weight.shape[1]
         count = max(1, round(2 * self.n_base / 3))
         self.register_buffer("virtual", virtual_prototypes(self.n_base, count, dim))
@@ -42,10 +48,9 @@ class ForwardCompatible(BaseModel):
             self.classifier.weight.copy_(means)
 
     def forward(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        lower = getattr(self.encoder, "lower", nn.Identity())
-        upper = getattr(self.encoder, "upper", self.encoder)  # an encoder that mixes its input
-        hidden = lower(images)
-        logits = self._all(upper(hidden))
+        lower, upper = self.encoder.lower, self.encoder.upper
+        hidden = lower(images)  # type: ignore[operator]
+        logits = self._all(upper(hidden))  # type: ignore[operator]
         loss = self.cross_entropy(logits[:, : self.n_base], labels)
         masked, virtual = second_best(logits, labels, self.guests)
         extra = F.cross_entropy(masked, virtual)
@@ -54,7 +59,7 @@ class ForwardCompatible(BaseModel):
         differ = labels != labels[order]
         if bool(differ.any()):
             lam = float(torch.distributions.Beta(ALPHA, ALPHA).sample())
-            mixed = self._all(upper(mix(hidden, hidden[order], lam)[differ]))
+            mixed = self._all(upper(mix(hidden, hidden[order], lam)[differ]))  # type: ignore[operator]
             virtual, masked, known = mixed_targets(mixed, self.n_base)
             extra = extra + F.cross_entropy(mixed, virtual) + F.cross_entropy(masked, known)
         return loss + BALANCE * extra, logits[:, : self.n_base]
@@ -63,7 +68,7 @@ class ForwardCompatible(BaseModel):
         """Logits over base and virtual classes: (n, d) -> (n, B + V)."""
         unit = F.normalize(features.float(), dim=1)
         rows = torch.cat([F.normalize(self.classifier.weight, dim=1), self.virtual])
-        return self.classifier.scale * (unit @ rows.T)
+        return self.classifier.scale * (unit @ rows.T).float()
 
     def parts(self) -> dict[str, Tensor]:
         return {"virtual": self.virtual}

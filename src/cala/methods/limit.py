@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from typing_extensions import Self
 
-from cala.core.attention import SetAttention, replaced
-from cala.methods.cec import SCALE, draw_rows
+from cala.core.attention import NAME, SCALE, SetAttention, replaced
 from cala.methods.registry import METHODS, Method
 from cala.training.objective import Objective
 from cala.training.recipes import Recipe
@@ -51,18 +51,21 @@ class MultiPhase(Objective):
         return self
 
     def rows(self, shuffled: Tensor, labels: Tensor, generator: torch.Generator) -> Tensor:
-        """The batch, then one image of every class that is not in the batch."""
-        left = torch.ones(len(labels), dtype=torch.bool)
-        left[shuffled] = False
-        free = labels.masked_fill(~left, -1)
-        shots = []
-        for label in range(self.n_base):
-            lone = free if bool((free == label).any()) else labels
-            shots.append(draw_rows(lone, label, 1, generator))
-        return torch.cat([shuffled, *shots])
+        """The batch, then one image of every class that is not in the batch.
+
+        A class of which the batch holds all images gives one of them up.
+        """
+        order = torch.randperm(len(labels), generator=generator)
+        inside = torch.zeros(len(labels), dtype=torch.bool)
+        inside[shuffled] = True
+        order = order[inside[order].int().argsort(stable=True)]  # those outside come first
+        by_class = labels[order].argsort(stable=True)
+        classes = torch.arange(self.n_base)
+        shots = order[by_class[torch.searchsorted(labels[order][by_class], classes)]]
+        return torch.cat([shuffled[~torch.isin(shuffled, shots)], shots])
 
     def forward(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        unit = F.normalize(self.encoder(images), dim=1)
+        unit = F.normalize(self.encoder(images).float(), dim=1)
         queries, shots = unit[: -self.n_base], unit[-self.n_base :]
         targets = labels[: -self.n_base]
         rows = F.normalize(self.weight, dim=1)
@@ -74,7 +77,9 @@ class MultiPhase(Objective):
         loss = torch.zeros((), device=unit.device)
         shown: Tensor = torch.zeros(0)
         for task in tasks:
-            logits = SCALE * self.attention(task, queries)
+            # What backward needs is made again there: 32 tasks at once would take gigabytes.
+            cosines = checkpoint(self.attention, task, queries, use_reentrant=False)
+            logits = SCALE * cosines.float()
             loss = loss + F.cross_entropy(logits, targets) / TASKS
             shown = logits
         return loss, shown.detach()
@@ -94,7 +99,7 @@ class MultiPhase(Objective):
         ]
 
     def parts(self) -> dict[str, Tensor]:
-        return {f"attention.{k}": v for k, v in self.attention.state_dict().items()}
+        return {NAME + k: v for k, v in self.attention.state_dict().items()}
 
 
 METHODS.register("limit", "many pseudo sessions per step; classifiers calibrated to the query")(

@@ -48,6 +48,7 @@ class Diverged(InputError):
 class Trainer:
     """Trains a model on base images by a recipe.
 
+    warm : the encoder starts from trained weights, so its class means say something
     autocast : bfloat16 or float16 where the device has it, None for full precision
     """
 
@@ -59,13 +60,16 @@ class Trainer:
         augmentation: Augmentation,
         *,
         seed: int = 0,
+        warm: bool = False,
         device: torch.device | str = "cpu",
         autocast: torch.dtype | None = None,
         compiled: bool = False,
         ranks: Ranks | None = None,
     ) -> None:
-        self.recipe, self.augmentation, self.seed = recipe, augmentation, seed
+        self.recipe, self.augmentation, self.seed, self.warm = recipe, augmentation, seed, warm
         self.ranks = ranks or Single()
+        if self.ranks.world > 1 and not model.divisible:
+            raise InputError("this method trains on episodes, which devices cannot share: use one")
         self.device = torch.device(device)
         self.autocast = autocast
         self.model = model.to(self.device)
@@ -101,8 +105,8 @@ class Trainer:
         after_epoch: Callable[[Trainer], None] = lambda trainer: None,
     ) -> bool:
         """Train to the end, or until `after_step` returns True; says whether it is the end."""
-        if self.progress.step == 0 and self.model.wants_means:
-            self.warm_up(0)
+        if self.progress.step == 0:
+            self.begin()
         while self.progress.step < self.total_steps:
             self._timed(lambda: self._step(self.progress.step))
             self.progress.step += 1
@@ -113,10 +117,14 @@ class Trainer:
                 return self.progress.step >= self.total_steps
         return True
 
-    def warm_up(self, steps: int) -> None:
-        """Do what comes before the first step, or some steps, to see how long they take."""
-        if not steps:
+    def begin(self) -> None:
+        """What comes before the first step."""
+        if self.warm and self.model.wants_means:
             self._timed(lambda: self.model.begin(self.class_means()))
+
+    def rehearse(self, steps: int) -> None:
+        """Do the first steps, to see how long they take; the first of all is not counted."""
+        self._step(0)
         for step in range(steps):
             self._timed(partial(self._step, step))
 
@@ -147,7 +155,9 @@ class Trainer:
         rows = rows[mine].to(self.device)
         u = u.unflatten(0, (views, -1))[:, mine].flatten(0, 1).to(self.device)
         images = self.augmentation(self.data.train[rows.repeat(views)], u)
-        return self._input(images, self.recipe.size_at(epoch)), self.data.train_labels[rows]
+        return self._input(
+            images, self.recipe.size_at(step / self.steps_per_epoch)
+        ), self.data.train_labels[rows]
 
     def _input(self, images: Tensor, size: int) -> Tensor:
         inputs = self.recipe.transform.normalise(images)

@@ -128,6 +128,15 @@ class Recipe:
         given = {k: _tuples(v) for k, v in content.items() if k in known}
         return cls(**{**given, "transform": Transform.from_dict(content["transform"])})
 
+    @property
+    def spans(self) -> list[tuple[float, int]]:
+        """Share of all epochs that each side of the images gets."""
+        ends = [min(share, 1.0) for share, _ in self.sizes] + [1.0]
+        sides = [side for _, side in self.sizes] + [self.transform.size]
+        starts = [0.0, *ends[:-1]]
+        pairs = zip(starts, ends, sides, strict=True)
+        return [(end - start, side) for start, end, side in pairs if end > start]
+
     def lr_at(self, step: int, steps_per_epoch: int) -> float:
         """The learning rate of a step, counted from 0 over all epochs."""
         total = max(1, round(self.epochs * steps_per_epoch))
@@ -136,8 +145,8 @@ class Recipe:
             return self.lr * self.factor**passed
         return self.lr * _share(self.schedule, step, total, max(1, round(self.warmup * total)))
 
-    def size_at(self, epoch: int) -> int:
-        """The side of the images in an epoch, counted from 0."""
+    def size_at(self, epoch: float) -> int:
+        """The side of the images so many epochs after the start."""
         for share, size in self.sizes:
             if epoch < share * self.epochs:
                 return size

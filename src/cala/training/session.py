@@ -83,6 +83,8 @@ class BaseSession:
             raise InputError("selection by validation needs held-out images: add --holdout 25")
         if self.budget is not None and not 0 < self.budget < float("inf"):
             raise InputError(f"budget is {self.budget}: give minutes above 0")
+        if self.budget is not None and self.ranks.world > 1:
+            raise InputError("a budget is of one process: with several devices give --epochs")
         if self.recipe.batch % self.ranks.world:
             raise InputError(
                 f"a batch of {self.recipe.batch} cannot be shared by {self.ranks.world} devices: "
@@ -93,6 +95,10 @@ class BaseSession:
                 f"recipe {self.recipe.name} starts from pretrained weights: give --init FILE, such "
                 "as torchvision's resnet18 weights"
             )
+
+    def lasting(self, epochs: float) -> BaseSession:
+        """The same course in another number of epochs."""
+        return replace(self, recipe=self.recipe.lasting(epochs))
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -134,20 +140,20 @@ def train_base(
             f"a batch of {session.recipe.batch} is larger than the {len(rows.train)} training "
             f"images: use --batch {min(32, len(rows.train))}"
         )
-    if session.ranks.world > 1 and not make_model(session).divisible:
-        raise InputError(f"{session.method} trains on episodes: use one device")
     with held(session.out) if session.ranks.rank == 0 else nullcontext():
         begun = _begun(session, resume)
-        data = load_base(session.images, rows, session.recipe, loading)
-        if session.budget is not None:
-            epochs = begun.epochs if begun is not None else epochs_within(session, data)
-            session = replace(session, recipe=session.recipe.lasting(epochs))
         if begun is not None:
+            if session.budget is not None:  # decided once
+                session = session.lasting(begun.epochs)
             check_same(begun.config, session.config, session.out / CHECKPOINT)
+        inherited = _inherited(session, rows)
+        data = load_base(session.images, rows, session.recipe, loading)
+        if session.budget is not None and begun is None:
+            session = session.lasting(epochs_within(session, data))
         trainer = make_trainer(session, data)
         if begun is not None:
             trainer.restore(begun.tensors, begun.progress)
-        writer = _Writer(session, trainer)
+        writer = _Writer(session, trainer, inherited)
 
         def each_step(trainer: Trainer) -> bool:
             after_step(trainer)
@@ -176,6 +182,7 @@ def make_trainer(session: BaseSession, data: BaseImages) -> Trainer:
         session.recipe,
         augmentation(session.recipe),
         seed=session.seed,
+        warm=session.init is not None,
         device=session.device,
         autocast=session.autocast,
         compiled=session.compiled,
@@ -187,13 +194,15 @@ def epochs_within(session: BaseSession, data: BaseImages) -> float:
     """How many epochs the budget allows, from the processor time of a few steps thrown away."""
     assert session.budget is not None
     trainer = make_trainer(session, data)
-    if trainer.model.wants_means:
-        trainer.warm_up(0)
-    before = trainer.progress.cpu_seconds
-    trainer.warm_up(TIMED_STEPS)
-    each = (trainer.progress.cpu_seconds - before) / TIMED_STEPS
-    steps = max(1.0, (60 * session.budget - before) // max(each, 1e-6))
-    return steps / trainer.steps_per_epoch
+    trainer.begin()
+    left = 60 * session.budget - trainer.progress.cpu_seconds
+    each = 0.0
+    for share, side in session.recipe.spans:  # small images take less time
+        recipe = session.recipe.changed(sizes=((1.0, side),))
+        sized = make_trainer(replace(session, recipe=recipe), data)
+        sized.rehearse(TIMED_STEPS)
+        each += share * sized.progress.cpu_seconds / TIMED_STEPS
+    return max(1.0, left // max(each, 1e-6)) / trainer.steps_per_epoch
 
 
 @dataclass(frozen=True)
@@ -225,11 +234,10 @@ def _begun(session: BaseSession, resume: bool) -> Begun | None:
 class _Writer:
     """Writes what a run leaves in its folder; of several processes, the first one does."""
 
-    def __init__(self, session: BaseSession, trainer: Trainer) -> None:
-        self.session, self.trainer = session, trainer
+    def __init__(self, session: BaseSession, trainer: Trainer, inherited: Inherited) -> None:
+        self.session, self.trainer, self.inherited = session, trainer, inherited
         self.first = session.ranks.rank == 0
         self.written = time.monotonic()
-        self.inherited = _inherited(session)  # now: the file may be gone at the end
         self.step = trainer.progress.step  # of the checkpoint in the folder, 0 for none
         if self.first:
             write_text(session.out / CONFIG, json.dumps(session.config, indent=1) + "\n")
@@ -256,7 +264,7 @@ class _Writer:
 
     def encoder(self, rows: BaseRows) -> None:
         if self.first:
-            _write_encoder(self.session, self.trainer, rows, *self.inherited)
+            _write_encoder(self.session, self.trainer, rows, self.inherited)
 
 
 def make_model(session: BaseSession) -> Objective:
@@ -294,18 +302,15 @@ def _write_encoder(
     session: BaseSession,
     trainer: Trainer,
     rows: BaseRows,
-    classes: list[str],
-    trained: frozenset[str],
-    unseen: frozenset[str] | None,
+    inherited: Inherited,
 ) -> None:
-    """classes, trained, unseen : of the weights that the run started from, see `_inherited`"""
     model = trainer.model
     if session.selection == "validation":
         model.load_state_dict(trainer.best)
     train = session.images.train
     order = torch.randperm(len(rows.train), generator=seeded(session.seed, "trained", 0))
     some = train.digests(rows.train[order[:TRAINED].numpy()])
-    held = frozenset(train.digests(rows.holdout))
+    classes = [*session.images.classes[: session.n_base], *inherited.classes]
     save_encoder(
         session.out / ENCODER,
         model.encoder,
@@ -313,11 +318,11 @@ def _write_encoder(
         transform=session.recipe.transform,
         scale=model.scale,
         parts=model.parts(),
-        holdout=held if unseen is None else held & unseen,
-        trained=trained | {digest[:32] for digest in some},
+        holdout=frozenset(train.digests(rows.holdout)),
+        trained=inherited.trained | {digest[:32] for digest in some},
         about={
             **session.config,
-            "classes": list(dict.fromkeys([*session.images.classes[: session.n_base], *classes])),
+            "classes": list(dict.fromkeys(classes)),
             "selection": session.selection,
             "epochs": trainer.recipe.epochs,
             "validation": (trainer.progress.log[-1] if trainer.progress.log else {}).get(
@@ -329,18 +334,35 @@ def _write_encoder(
     )
 
 
-def _inherited(session: BaseSession) -> tuple[list[str], frozenset[str], frozenset[str] | None]:
+@dataclass(frozen=True)
+class Inherited:
     """What the weights that a run starts from have seen.
 
-    Classes of this kind of set and some images that trained them, and the images of this kind of
-    set that were held out; None if they saw no such set, so that all may be held out.
+    classes : of this kind of set; trained : some of their images, see `Encoder.trained`
     """
+
+    classes: tuple[str, ...] = ()
+    trained: frozenset[str] = frozenset()
+
+
+def _inherited(session: BaseSession, rows: BaseRows) -> Inherited:
+    """Read before training, since the file may be gone at its end; refuses a hold-out that
+    trained the weights to start from."""
     if session.init is None:
-        return [], frozenset(), None
+        return Inherited()
     about, trained, unseen = stated_training(session.init)
-    if about.get("dataset") != session.images.name:
-        return [], trained, None
-    return list(about.get("classes", ())), trained, unseen
+    train = session.images.train
+    if len(rows.holdout) and trained:
+        same = any(digest[:32] in trained for digest in train.digests(rows.train))
+        kept = sum(digest in unseen for digest in train.digests(rows.holdout))
+        if same and kept < len(rows.holdout):
+            raise InputError(
+                f"{len(rows.holdout) - kept} of the {len(rows.holdout)} images to hold out "
+                f"trained the weights in {shown(session.init.name)}: use its --seed "
+                f"{about.get('seed')} and --holdout {about.get('holdout')}, or --holdout 0"
+            )
+    same_kind = about.get("dataset") == session.images.name
+    return Inherited(tuple(about.get("classes", ())) if same_kind else (), trained)
 
 
 def _named(init: Path) -> dict[str, str]:
