@@ -333,3 +333,20 @@ def test_small_images_cost_less_of_a_budget():
         8,
         8,
     ]
+
+
+def test_a_trained_encoder_waits_for_alices_projector(first, tmp_path):
+    """Nothing of the encoder moves at first, statistics neither; without a start it never waits."""
+    job = session("alice", tmp_path, first)
+    job = replace(job, recipe=job.recipe.lasting(1.0))
+    data = load_base(IMAGES, base_rows(IMAGES, N_BASE, 4, 0), job.recipe)
+    for warm in (True, False):
+        loop = make_trainer(job if warm else replace(job, init=None), data)
+        before = {k: v.clone() for k, v in loop.model.encoder.state_dict().items()}
+        weight = loop.model.weight.detach().clone()
+        loop._step(0)
+        assert not torch.equal(loop.model.weight, weight)
+        after = loop.model.encoder.state_dict()
+        assert all(torch.equal(after[k], v) for k, v in before.items()) == warm
+        loop._step(loop.total_steps - 1)
+        assert not torch.equal(loop.model.encoder.conv1.weight, before["conv1.weight"])

@@ -50,12 +50,11 @@ def fit_method(
     rows = (data.y_train < protocol.base) & data.learnable()
     _check_base_classes(data.y_train[rows], protocol)
     holdout = None if data.holdout is None else data.holdout[rows]
+    fakes = data.fakes if host.mixed_images_are_new else None  # else mixed from embeddings
     with warnings.catch_warnings():
         if holdout is None:  # said once for the whole run, see `holdout_note`
             warnings.simplefilter("ignore", BaseQueryWarning)
-        return head.fit_base(
-            data.x_train[rows], data.y_train[rows], fakes=data.fakes, holdout=holdout
-        )
+        return head.fit_base(data.x_train[rows], data.y_train[rows], fakes=fakes, holdout=holdout)
 
 
 def _check_base_classes(labels: Tensor, protocol: Protocol) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
@@ -23,6 +25,8 @@ class Alice(NearestMean):
     """
 
     name = "alice"
+    # Its base session has made a class of every pair of classes, from images mixed in this way.
+    mixed_images_are_new: ClassVar[bool] = False
 
     _picked: Tensor  # (B, 5, d) unit vectors, 0 where a class has fewer
 

@@ -56,6 +56,8 @@ class Head(ABC):
     linear: ClassVar[bool] = False
     #: Whether a row can be left out of its own class at little cost.
     leaves_out_cheaply: ClassVar[bool] = True
+    #: Whether images of two classes, mixed, are new to the encoder that it works with.
+    mixed_images_are_new: ClassVar[bool] = True
     #: Metrics that it can work in.
     metrics: ClassVar[tuple[str, ...]] = tuple(METRICS)
     #: Whether it needs tensors that were trained together with the encoder, as `parts`.

@@ -27,6 +27,7 @@ class AngularFusion(Objective):
     """CosFace on projected embeddings, over base classes and a class for each pair of them."""
 
     views: ClassVar[int] = 2
+    waits: ClassVar[float] = 0.3  # a random projector would undo what a trained encoder knows
 
     def __init__(self, encoder: nn.Module, n_base: int) -> None:
         super().__init__()

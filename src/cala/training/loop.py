@@ -171,6 +171,10 @@ class Trainer:
             factor = group.get("factor", 1.0)
             group["lr"] = factor * self.recipe.lr_at(step, self.steps_per_epoch)
         self.net.train()
+        waits = self.warm and step < self.model.waits * self.total_steps
+        self.model.encoder.requires_grad_(not waits)
+        if waits:
+            self.model.encoder.eval()
         with (
             own_random(seeded(self.seed, f"step {self.ranks.rank}", step)),
             torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None),

@@ -24,6 +24,8 @@ class Objective(nn.Module):
     views: ClassVar[int] = 1
     #: Whether a batch may be shared by several devices.
     divisible: ClassVar[bool] = True
+    #: Share of the steps in which a trained encoder waits while what is new beside it learns.
+    waits: ClassVar[float] = 0.0
     #: Whether `begin` is to be called with the class means at the start.
     wants_means: ClassVar[bool] = False
 
