@@ -3,7 +3,7 @@
     cala run cifar100 --data DIR --encoder resnet20-cifar100 --encoder alice=bases/alice ... -o RUN
     python benchmarks/methods_table.py RUN -o docs/results/cifar100-methods
 
-Writes NAME.md (tables) and NAME.json (means, intervals and paired differences over draws). What a
+Writes NAME.md (tables, below whatever stands above its mark) and NAME.json (means, intervals and paired differences over draws). What a
 run measured is read from its records alone; nothing is computed anew.
 """
 
@@ -20,6 +20,7 @@ from cala.records import parse_line
 from cala.results import Results
 
 SHOWN = ("last", "avg", "hm", "avg_novel", "fpr_last", "ausuc")
+MARK = "<!-- what follows is written by benchmarks/methods_table.py -->"
 JUDGED = ("last", "hm", "avg_novel", "fpr_last", "ausuc")
 
 
@@ -106,7 +107,9 @@ def main() -> None:
         "",
         *hosts(results, draws),
     ]
-    options.out.with_suffix(".md").write_text("\n".join(text) + "\n", "utf-8")
+    page = options.out.with_suffix(".md")
+    before = page.read_text("utf-8").split(MARK)[0] if page.exists() else ""
+    page.write_text(f"{before}{MARK}\n\n" + "\n".join(text) + "\n", "utf-8")
     small = {
         "config": {k: v for k, v in config.items() if k not in ("machine",)},
         "cost": costs,
