@@ -3,8 +3,9 @@
     cala run cifar100 --data DIR --encoder resnet20-cifar100 --encoder alice=bases/alice ... -o RUN
     python benchmarks/methods_table.py RUN -o docs/results/cifar100-methods
 
-Writes NAME.md (tables, below whatever stands above its mark) and NAME.json (means, intervals and paired differences over draws). What a
-run measured is read from its records alone; nothing is computed anew.
+Writes NAME.md (tables, below whatever stands above its mark) and NAME.json (means, intervals and
+paired differences over draws). What a run measured is read from its records alone; nothing is
+computed anew.
 """
 
 from __future__ import annotations
@@ -82,6 +83,7 @@ def shown(cell) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("run", type=Path)
+    parser.add_argument("--costs", type=Path, help="run whose times count, made on an idle machine")
     parser.add_argument("-o", "--out", type=Path, required=True, help="without a suffix")
     options = parser.parse_args()
     lines = (options.run / "records.jsonl").read_text("utf-8").split("\n")
@@ -89,7 +91,7 @@ def main() -> None:
     results = Results(records)
     draws = results.random_draws()
     config = json.loads((options.run / "config.json").read_text("utf-8"))
-    path = options.run / "costs.json"
+    path = (options.costs or options.run) / "costs.json"
     costs = json.loads(path.read_text("utf-8")).get("cost", {}) if path.exists() else {}
     n_images = max(record.n_images for record in records)
     text = [
