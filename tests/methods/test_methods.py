@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -350,3 +351,19 @@ def test_a_trained_encoder_waits_for_alices_projector(first, tmp_path):
         assert all(torch.equal(after[k], v) for k, v in before.items()) == warm
         loop._step(loop.total_steps - 1)
         assert not torch.equal(loop.model.encoder.conv1.weight, before["conv1.weight"])
+
+
+def test_steps_in_which_the_encoder_waits_are_timed_apart(first, tmp_path, monkeypatch):
+    job = session("alice", tmp_path, first)
+    job = replace(job, recipe=job.recipe.lasting(4.0))
+    loop = make_trainer(job, load_base(IMAGES, base_rows(IMAGES, N_BASE, 4, 0), job.recipe))
+    border = math.ceil(0.3 * loop.total_steps)
+    done = []
+
+    def timed(work):
+        done.append(work.args[0])
+        loop.progress.cpu_seconds += 1.0 if work.args[0] < border else 5.0
+
+    monkeypatch.setattr(loop, "_timed", timed)
+    assert loop.rehearse(3) == pytest.approx(0.3 * 1 + 0.7 * 5)
+    assert done == [0, 1, 2, border, border + 1, border + 2]

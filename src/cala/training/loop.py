@@ -7,6 +7,7 @@ that was interrupted ends with the same weights as one that was not.
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -122,11 +123,21 @@ class Trainer:
         if self.warm and self.model.wants_means:
             self._timed(lambda: self.model.begin(self.class_means()))
 
-    def rehearse(self, steps: int) -> None:
-        """Do the first steps, to see how long they take; the first of all is not counted."""
-        self._step(0)
-        for step in range(steps):
-            self._timed(partial(self._step, step))
+    def rehearse(self, steps: int) -> float:
+        """Do some steps, to see how long one takes on average: in seconds of processor time."""
+        waits = self.model.waits if self.warm else 0.0
+        end = self.total_steps
+        each = 0.0
+        for share, first in ((waits, 0), (1 - waits, math.ceil(waits * end))):
+            if share <= 0:
+                continue
+            wanted = [min(first + i, end - 1) for i in range(steps)]
+            self._step(wanted[0])  # the first one of a kind takes longer
+            before = self.progress.cpu_seconds
+            for step in wanted:
+                self._timed(partial(self._step, step))
+            each += share * (self.progress.cpu_seconds - before) / steps
+        return each
 
     def _timed(self, work: Callable[[], None]) -> None:
         wall, cpu = time.perf_counter(), time.process_time()

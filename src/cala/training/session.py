@@ -199,9 +199,7 @@ def epochs_within(session: BaseSession, data: BaseImages) -> float:
     each = 0.0
     for share, side in session.recipe.spans:  # small images take less time
         recipe = session.recipe.changed(sizes=((1.0, side),))
-        sized = make_trainer(replace(session, recipe=recipe), data)
-        sized.rehearse(TIMED_STEPS)
-        each += share * sized.progress.cpu_seconds / TIMED_STEPS
+        each += share * make_trainer(replace(session, recipe=recipe), data).rehearse(TIMED_STEPS)
     return max(1.0, left // max(each, 1e-6)) / trainer.steps_per_epoch
 
 
