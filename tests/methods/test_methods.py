@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
 from cala.data.embeddings import load_embeddings, save_embeddings
 from cala.data.images import ArrayPixels, ImageSet, ImageSplit
@@ -278,6 +281,12 @@ def test_what_trained_the_start_is_not_held_out(first, tmp_path):
     assert load_encoder_file(out).holdout == held
     with pytest.raises(InputError, match=r"trained the weights in .*--seed 0 and --holdout 4"):
         train_base(session("fact", tmp_path / "other", first, seed=3))
+    with safe_open(first, framework="pt") as file:
+        meta = json.loads(file.metadata()["cala"])
+    early = tmp_path / "early.safetensors"
+    save_file(load_file(first), early, metadata={"cala": json.dumps({**meta, "trained": []})})
+    with pytest.raises(InputError, match="trained the weights in early"):
+        train_base(session("fact", tmp_path / "early", early, seed=3))
     again = train_base(session("fact", tmp_path / "none", first, seed=3, holdout=0))
     assert not load_encoder_file(again).holdout
     fresh = train_base(session("fact", tmp_path / "fresh", None, seed=3))

@@ -350,8 +350,10 @@ def _inherited(session: BaseSession, rows: BaseRows) -> Inherited:
         return Inherited()
     about, trained, unseen = stated_training(session.init)
     train = session.images.train
-    if len(rows.holdout) and trained:
-        same = any(digest[:32] in trained for digest in train.digests(rows.train))
+    same_kind = about.get("dataset") == session.images.name
+    if len(rows.holdout):
+        known = (digest[:32] in trained for digest in train.digests(rows.train))
+        same = any(known) if trained else same_kind  # early encoders remember no image
         kept = sum(digest in unseen for digest in train.digests(rows.holdout))
         if same and kept < len(rows.holdout):
             raise InputError(
@@ -359,7 +361,6 @@ def _inherited(session: BaseSession, rows: BaseRows) -> Inherited:
                 f"trained the weights in {shown(session.init.name)}: use its --seed "
                 f"{about.get('seed')} and --holdout {about.get('holdout')}, or --holdout 0"
             )
-    same_kind = about.get("dataset") == session.images.name
     return Inherited(tuple(about.get("classes", ())) if same_kind else (), trained)
 
 
