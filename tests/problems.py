@@ -31,7 +31,9 @@ def random_parts(method: str, dim: int) -> dict[str, torch.Tensor]:
     host = HEADS[split_name(method)[0]]
     shapes = host.part_shapes(dim) if host.needs_parts else {}
     generator = torch.Generator().manual_seed(0)
-    return {
-        name: 0.3 * torch.randn([n or 4 for n in shape], generator=generator)
-        for name, shape in shapes.items()
-    }
+    found = {}
+    for name, shape in shapes.items():
+        values = 0.1 * torch.randn([n or 4 for n in shape], generator=generator)
+        gain = len(shape) == 1 and name.endswith("weight")  # of a layer norm
+        found[name] = 1 + values if gain else values
+    return found

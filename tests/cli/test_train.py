@@ -224,7 +224,12 @@ def test_as_a_method(photos, tmp_path):
     code, _, error = cala(*own[:-1], "cek", cache=tmp_path)
     assert code == 2
     assert "did you mean 'cec'?" in error
-    own += ["--init", tmp_path / "first" / "encoder.safetensors", "--budget", "0.001"]
+    both = [*own, "--init", tmp_path / "first", "--budget", "0.001"]
+    code, _, error = cala(*both, cache=tmp_path)
+    assert code == 2
+    assert "--epochs and --budget both say how long" in error
+    at = both.index("--epochs")
+    own = [*both[:at], *both[at + 2 :]]
     code, out, error = cala(*own, cache=tmp_path)
     assert code == 0, error
     run = ["run", photos, "--test", "0.3", "--base", "2", "--way", "1", "--shot", "2"]

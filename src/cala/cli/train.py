@@ -57,7 +57,7 @@ def train(
         [], "--set", help="Other numbers of the recipe, such as cutout=8, jitter=0.4, policy=2."
     ),
     init: str | None = typer.Option(
-        None, help="Weights to start from: a file, or resnet20-cifar100.", show_default=False
+        None, help="Weights to start from: a file, or a shipped encoder.", show_default=False
     ),
     seed: int = typer.Option(0, min=0, help="Seed of weights, order, augmentation and hold-out."),
     resume: bool = typer.Option(False, help="Continue the run in the folder."),

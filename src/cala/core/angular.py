@@ -13,8 +13,8 @@ def cosface_logits(
 ) -> Tensor:
     """s·(cos − m) for the true class, s·cos for all others: (n, C), (n,) -> (n, C).
 
-    >>> cosface_logits(torch.tensor([[0.5, 0.2]]), torch.tensor([0]))
-    tensor([[3., 6.]])
+    >>> cosface_logits(torch.tensor([[0.5, 0.25]]), torch.tensor([0]), scale=10, margin=0.25)
+    tensor([[2.5000, 2.5000]])
     """
     penalty = torch.full_like(labels[:, None], -margin, dtype=cosines.dtype)
     return scale * cosines.scatter_add(1, labels[:, None], penalty)

@@ -140,6 +140,7 @@ def train_base(
             f"a batch of {session.recipe.batch} is larger than the {len(rows.train)} training "
             f"images: use --batch {min(32, len(rows.train))}"
         )
+    make_model(session)  # what cannot be made is said before anything is read or written
     with held(session.out) if session.ranks.rank == 0 else nullcontext():
         begun = _begun(session, resume)
         if begun is not None:
