@@ -235,7 +235,7 @@ def test_another_encoder_is_refused(model, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("classes", [2, 3, 5])
-@pytest.mark.parametrize("each", [1, 2, 5])
+@pytest.mark.parametrize("each", [1, 2, 5, 10, 20])
 def test_a_small_base_still_gives_a_sensible_model(tmp_path, classes, each):
     known = write_photos(tmp_path / "known", range(classes), range(each))
     model = cala.fit(known, tmp_path / "m", encoder=ENCODER, fakes=50)
