@@ -118,9 +118,12 @@ def test_damaged_records_are_mended(finished_run, embeddings, tmp_path, damage):
     assert (out / "summary.json").read_text() == (finished_run / "summary.json").read_text()
 
 
-def test_kill_9_in_the_middle_then_the_same_summary(finished_run, embeddings, tmp_path):
+@pytest.mark.parametrize(
+    "cells", [(7,), pytest.param((1, 7, 13), marks=pytest.mark.long)], ids=["once", "often"]
+)
+def test_kill_9_in_the_middle_then_the_same_summary(finished_run, embeddings, tmp_path, cells):
     out = tmp_path / "run"
-    for wanted in (1, 7, 13):
+    for wanted in cells:
         process = subprocess.Popen(
             [*CALA, *map(str, small_run(embeddings, out))],
             stdout=subprocess.DEVNULL,
