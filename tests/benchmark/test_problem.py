@@ -291,3 +291,12 @@ def test_canonical_rows_of_a_part_are_found_by_number():
 def test_embeddings_and_images_at_once(tmp_path):
     with pytest.raises(InputError, match="an embeddings file, or images"):
         load_problem("features:x.npz", encoding=Encoding())
+
+
+def test_dev_keeps_the_canonical_shots_of_a_part_of_a_set_whose_rows_are_numbers():
+    """The shipped embeddings are a part of CIFAR-100, called by rows of the whole archive."""
+    problem = load_problem("cifar100", draws="canonical", split="dev")
+    assert problem.data.usable is not None
+    shots = [row for session in problem.protocol.canonical for row in session]
+    assert len(shots) == 200
+    assert problem.data.usable[shots].all()

@@ -139,6 +139,7 @@ def load_problem(
     assert protocol is not None
     # The rows are the same in all: the published shots are found wherever rows have names.
     named = next((s for s in (usual, *apart.values()) if s.data.names_train is not None), usual)
+    published = known_rows(protocol, named.data)  # now: afterwards shots are rows already
     if protocol.canonical and (wanted is None or "canonical" in wanted):
         try:
             found = with_rows(protocol, named.data, named.name)
@@ -151,9 +152,8 @@ def load_problem(
             wanted = wanted or parse_draws("canonical,random:20")
             protocol = found
     if split == "dev":
-        keep = known_rows(protocol, named.data)
-        usual = _dev(usual, keep)
-        apart = {host: _dev(source, keep) for host, source in apart.items()}
+        usual = _dev(usual, published)
+        apart = {host: _dev(source, published) for host, source in apart.items()}
         for host, source in apart.items():
             check_same_queries(host, source, usual)
     if not len(usual.data.y_test):
