@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -14,10 +15,11 @@ from typing_extensions import Self
 from cala.training.recipes import Recipe
 
 
-class Objective(nn.Module):
+class Objective(nn.Module, ABC):
     """An encoder, whatever is trained with it, and the loss of a batch.
 
-    All that is random comes from torch's own generator, which the loop seeds before every step.
+    What is random in `forward` comes from torch's own generator, which the loop seeds before every
+    step; `rows` draws from the generator that it is given.
     """
 
     #: Augmented views of each image that a step sees.
@@ -39,16 +41,16 @@ class Objective(nn.Module):
         """
         return shuffled
 
+    @abstractmethod
     def forward(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Loss, and logits (m, C) of the first m images for the accuracy that is shown.
 
         images : (views · n, 3, h, w), all images once per view; labels : (n,)
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def logits(self, images: Tensor) -> Tensor:
         """Over the base classes, for validation: (n, 3, h, w) -> (n, B)."""
-        raise NotImplementedError
 
     def begin(self, means: Tensor) -> None:
         """Start from the unit class means (B, d) of the encoder at hand."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from cala.data.images import ImageSet
 from cala.encoders.architectures import ARCHITECTURES
-from cala.encoders.weights import load_weights, read_weights, save_encoder, stated_training
+from cala.encoders.weights import load_weights, read_weights, save_encoder
 from cala.errors import InputError
 from cala.files import reason, sha256, shown, write_text
 from cala.registry import check_choice
@@ -33,6 +33,7 @@ from cala.training.augment import (
 from cala.training.checkpoint import Progress, load_checkpoint, save_checkpoint
 from cala.training.devices import Ranks, Single
 from cala.training.images import Advance, BaseRows, base_rows, load_base
+from cala.training.inherited import Inherited, inherited_from
 from cala.training.loop import BaseImages, Diverged, Trainer, own_random, seeded
 from cala.training.objective import BaseModel, MakeObjective, Objective
 from cala.training.place import CHECKPOINT, CONFIG, ENCODER, LOG, check_same, held
@@ -147,7 +148,7 @@ def train_base(
             if session.budget is not None:  # decided once
                 session = session.lasting(begun.epochs)
             check_same(begun.config, session.config, session.out / CHECKPOINT)
-        inherited = _inherited(session, rows)
+        inherited = inherited_from(session.init, session.images, rows)
         data = load_base(session.images, rows, session.recipe, loading)
         if session.budget is not None and begun is None:
             session = session.lasting(epochs_within(session, data))
@@ -331,38 +332,6 @@ def _write_encoder(
             "cpu_minutes": round(trainer.progress.cpu_seconds / 60, 1),
         },
     )
-
-
-@dataclass(frozen=True)
-class Inherited:
-    """What the weights that a run starts from have seen.
-
-    classes : of this kind of set; trained : some of their images, see `Encoder.trained`
-    """
-
-    classes: tuple[str, ...] = ()
-    trained: frozenset[str] = frozenset()
-
-
-def _inherited(session: BaseSession, rows: BaseRows) -> Inherited:
-    """Read before training, since the file may be gone at its end; refuses a hold-out that
-    trained the weights to start from."""
-    if session.init is None:
-        return Inherited()
-    about, trained, unseen = stated_training(session.init)
-    train = session.images.train
-    same_kind = about.get("dataset") == session.images.name
-    if len(rows.holdout):
-        known = (digest[:32] in trained for digest in train.digests(rows.train))
-        same = any(known) if trained else same_kind  # early encoders remember no image
-        kept = sum(digest in unseen for digest in train.digests(rows.holdout))
-        if same and kept < len(rows.holdout):
-            raise InputError(
-                f"{len(rows.holdout) - kept} of the {len(rows.holdout)} images to hold out "
-                f"trained the weights in {shown(session.init.name)}: use its --seed "
-                f"{about.get('seed')} and --holdout {about.get('holdout')}, or --holdout 0"
-            )
-    return Inherited(tuple(about.get("classes", ())) if same_kind else (), trained)
 
 
 def _named(init: Path) -> dict[str, str]:
