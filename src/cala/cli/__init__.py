@@ -22,6 +22,7 @@ from cala.cli import (
     predict,
     report,
     run,
+    serve,
     train,
 )
 from cala.errors import CalaError
@@ -50,7 +51,7 @@ def _root(
     """Teach a frozen vision model new classes from a handful of images."""
 
 
-for group in (fit, predict, evaluate, manage, export):
+for group in (fit, predict, evaluate, manage, export, serve):
     group.register(app)
 run.register(app)
 report.register(app)

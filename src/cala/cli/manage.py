@@ -103,6 +103,9 @@ def tune(
         help="As far towards new classes as this loss of accuracy on known ones allows.",
         show_default=False,
     ),
+    delta: float | None = typer.Option(
+        None, help="What is added to the logits of all new classes.", show_default=False
+    ),
     reject: float | None = typer.Option(
         None, help="Share of genuine photos that may be called unknown.", show_default=False
     ),
@@ -114,7 +117,9 @@ def tune(
     """
     from cala.model import load
 
-    opened = load(model).tune(objective=objective, max_base_loss=max_base_loss, reject=reject)
+    opened = load(model).tune(
+        objective=objective, max_base_loss=max_base_loss, delta=delta, reject=reject
+    )
     _say(opened, opened.version, "tune", as_json)
 
 

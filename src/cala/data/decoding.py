@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import stat
+from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,23 +48,39 @@ def decode(
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # a pipe would block for ever
             raise ImageError(path, "not a regular file")
-        with Image.open(path, formats=FORMATS) as opened:
-            width, height = opened.size
-            if width * height > max_pixels:
-                raise ImageError(
-                    path,
-                    f"{width}×{height} pixels are more than the limit of {max_pixels:,}: "
-                    "make it smaller or leave it out",
-                )
-            image = _rgb(_upright(opened))
-            found = (image.height, image.width)
-            if size is not None and found != size:
-                image = image.resize((size[1], size[0]), Image.Resampling.BILINEAR)
-            return np.array(image), found
+        return _decoded(path, path, size, max_pixels)
     except ImageError:
         raise
     except Exception as error:  # decoders raise whatever broken bytes lead them to
-        raise ImageError(path, _why(path, error)) from error
+        raise ImageError(path, _why(error, lambda: path.stat().st_size)) from error
+
+
+def decode_bytes(data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Pixels:
+    """(h, w, 3) of an image file that is in memory; `name` is for messages alone."""
+    try:
+        return _decoded(io.BytesIO(data), name, None, max_pixels)[0]
+    except ImageError:
+        raise
+    except Exception as error:
+        raise ImageError(name, _why(error, lambda: len(data))) from error
+
+
+def _decoded(
+    source: Path | BinaryIO, name: object, size: tuple[int, int] | None, max_pixels: int
+) -> tuple[Pixels, tuple[int, int]]:
+    with Image.open(source, formats=FORMATS) as opened:
+        width, height = opened.size
+        if width * height > max_pixels:
+            raise ImageError(
+                name,
+                f"{width}×{height} pixels are more than the limit of {max_pixels:,}: "
+                "make it smaller or leave it out",
+            )
+        image = _rgb(_upright(opened))
+        found = (image.height, image.width)
+        if size is not None and found != size:
+            image = image.resize((size[1], size[0]), Image.Resampling.BILINEAR)
+        return np.array(image), found
 
 
 def to_pixels(image: Image.Image) -> Pixels:
@@ -72,10 +91,9 @@ def to_pixels(image: Image.Image) -> Pixels:
         raise ImageError(getattr(image, "filename", "") or "image", reason(error)) from error
 
 
-def _why(path: Path, error: Exception) -> str:
+def _why(error: Exception, length: Callable[[], int]) -> str:
     if isinstance(error, UnidentifiedImageError):
-        empty = path.stat().st_size == 0
-        return "empty file" if empty else "not an image of a known format, or damaged"
+        return "empty file" if length() == 0 else "not an image of a known format, or damaged"
     if isinstance(error, Image.DecompressionBombError):
         return "more pixels than the image library accepts: make it smaller or leave it out"
     return reason(error)

@@ -167,21 +167,51 @@ class Model:
         if skip_bad:
             split, names, skipped = _readable(split, names)
         digests = digests_of(split)
+        tta = self.knowledge.encoder.tta
+        features = embed(split, self.encoder, tta=tta, advance=advance)
+        added = self.learn(
+            split.names,
+            digests,
+            features,
+            names,
+            thumbnails=(lambda: write_thumbnails(self.path, split)) if keep_thumbnails else None,
+        )
+        return replace(added, skipped=skipped)
+
+    def learn(
+        self,
+        files: Sequence[str],
+        digests: Sequence[bytes],
+        features: NDArray[np.float32],
+        names: Sequence[str],
+        *,
+        thumbnails: Callable[[], list[Path]] | None = None,
+        about: Callable[[Knowledge, Added], dict[str, Any]] = lambda after, added: {},
+    ) -> Added:
+        """`add` for photos whose embeddings (n, d) by this model's encoder are there already.
+
+        files : for messages; digests : SHA-256 of each photo; names : the class of each
+        thumbnails : writes small copies, once the change is sure, and returns those that are new
+        about : what else the journal is to say, from what is known then and what was added; where
+            it raises nothing is changed
+        """
         card = self.knowledge.encoder
-        features = embed(split, self.encoder, tta=card.tta, advance=advance)
+        names = [check_name(name) for name in names]
         done: list[tuple[Knowledge, Added]] = []
         pictures: list[Path] = []
 
         def make(content: Content) -> tuple[Content, Entry] | None:
             before = Knowledge.from_content(content)
             before.encoder.check_same(card, self.path)
-            after, added, fresh = _learned(before, split, features, names, digests)
+            after, added, fresh = _learned(before, files, features, names, digests)
             done.append((after, added))
+            more = about(after, added)
             if not added.photos:
                 return None
-            if keep_thumbnails:
-                pictures.extend(write_thumbnails(self.path, split))
-            return after.to_content(), journal_entry("add", added.photos, fresh, added.again)
+            if thumbnails is not None:
+                pictures.extend(thumbnails())
+            entry = journal_entry("add", added.photos, fresh, added.again)
+            return after.to_content(), replace(entry, details={**entry.details, **more})
 
         try:
             version = self.store.change(make)
@@ -190,7 +220,7 @@ class Model:
                 picture.unlink(missing_ok=True)
             raise
         self.knowledge, added = done[-1]
-        return replace(added, version=version, skipped=skipped)
+        return replace(added, version=version)
 
     def forget(self, label: str) -> Model:
         """Remove a class."""
@@ -206,15 +236,24 @@ class Model:
         *,
         objective: str | None = None,
         max_base_loss: float | None = None,
+        delta: float | None = None,
         reject: float | None = None,
     ) -> Model:
-        """Move the operating point or the rejection rate; no photo is needed for that."""
-        given = {"objective": objective, "max_base_loss": max_base_loss, "reject": reject}
+        """Move the operating point or the rejection rate; no photo is needed for that.
+
+        delta : the shift of all new classes itself, such as one that was found on labelled photos
+        """
+        given = {
+            "objective": objective,
+            "max_base_loss": max_base_loss,
+            "delta": delta,
+            "reject": reject,
+        }
         details = {name: value for name, value in given.items() if value is not None}
         if not details:
             raise InputError(
-                "nothing to change: give objective, max_base_loss or reject (--objective, "
-                "--max-base-loss or --reject)"
+                "nothing to change: give objective, max_base_loss, delta or reject (--objective, "
+                "--max-base-loss, --delta or --reject)"
             )
         check_base_loss(max_base_loss)
         if reject is not None:
@@ -222,11 +261,13 @@ class Model:
 
         def tuned(knowledge: Knowledge) -> Knowledge:
             classifier = knowledge.classifier
-            if objective is not None or max_base_loss is not None:
+            if any(value is not None for value in (objective, max_base_loss, delta)):
                 classifier = copy.copy(classifier)
                 classifier.objective = "accuracy" if objective is None else objective
                 classifier.max_base_loss = max_base_loss
-                classifier.set_operating_point(classifier.objective, max_base_loss=max_base_loss)
+                classifier.set_operating_point(
+                    classifier.objective, max_base_loss=max_base_loss, delta=delta
+                )
             rate = knowledge.reject if reject is None else reject
             return replace(knowledge, classifier=classifier, reject=rate)
 
@@ -367,7 +408,7 @@ def _one_each(label: Any, count: int) -> list[str]:
 
 def _learned(
     before: Knowledge,
-    split: ImageSplit,
+    files: Sequence[str],
     features: NDArray[np.float32],
     names: Sequence[str],
     digests: Sequence[bytes],
@@ -379,7 +420,7 @@ def _learned(
     def owner(digest: bytes) -> str | None:
         return ids.get(owners[digest]) if digest in owners else None
 
-    fresh = fresh_photos(split.names, digests, names, owner)
+    fresh = fresh_photos(files, digests, names, owner)
     counts = dict(Counter(fresh.names))
     new = tuple(name for name in counts if name not in before.names)
     alike = {name: before.alike(name, 0.95) for name in new}

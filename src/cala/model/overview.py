@@ -9,12 +9,26 @@ import torch
 
 from cala.core.prototypes import normalise
 from cala.heads import AdaptedHead
+from cala.model.knowledge import Knowledge
 from cala.model.model import Model
 
 
 def overview(model: Model) -> dict[str, Any]:
     """JSON values."""
     knowledge = model.knowledge
+    return {
+        "model": str(model.path),
+        "version": model.version,
+        "classes": classes_of(knowledge),
+        "encoder": asdict(knowledge.encoder),
+        "settings": settings_of(knowledge),
+        "history": [{**entry, "text": text} for entry, text in told(model.history())],
+        "notes": list(knowledge.notes),
+    }
+
+
+def classes_of(knowledge: Knowledge) -> list[dict[str, Any]]:
+    """Every class with its photos, what the adapter adds to it, and its closest relative."""
     classifier, head, names = knowledge.classifier, knowledge.classifier.head_, knowledge.names
     unit = normalise(head.prototypes)
     cosines = unit @ unit.T
@@ -22,12 +36,13 @@ def overview(model: Model) -> dict[str, Any]:
     nearest = cosines.max(1)
     photos = knowledge.seen.counts()
     shift = head.shift if isinstance(head, AdaptedHead) else torch.zeros(len(names))
-    classes = [
+    beta = classifier.beta_.tolist()
+    return [
         {
             "name": name,
             "kind": knowledge.kind_at(column),
             "photos": photos[head.classes[column]],
-            "beta": float(classifier.beta_[column]),
+            "beta": float(beta[column]),
             "shift": float(shift[column]),
             "closest": {
                 "name": names[int(nearest.indices[column])],
@@ -36,21 +51,28 @@ def overview(model: Model) -> dict[str, Any]:
         }
         for column, name in enumerate(names)
     ]
+
+
+def relatives(knowledge: Knowledge, column: int, most: int = 3) -> list[tuple[int, float]]:
+    """Columns of the classes whose prototypes are closest to that of one, with their cosines."""
+    unit = normalise(knowledge.classifier.head_.prototypes)
+    cosines = unit @ unit[column]
+    cosines[column] = -torch.inf
+    values, columns = cosines.topk(min(most, len(cosines) - 1))
+    return list(zip(columns.tolist(), values.tolist(), strict=True))
+
+
+def settings_of(knowledge: Knowledge) -> dict[str, Any]:
+    """How it was made, and where it stands between its known and its new classes."""
+    classifier = knowledge.classifier
     return {
-        "model": str(model.path),
-        "version": model.version,
-        "classes": classes,
-        "encoder": asdict(knowledge.encoder),
-        "settings": {
-            "method": classifier.method,
-            "metric": classifier.metric,
-            "objective": classifier.objective,
-            "max_base_loss": classifier.max_base_loss,
-            "reject": knowledge.reject,
-            "fakes": knowledge.fakes,
-        },
-        "history": [{**entry, "text": text} for entry, text in told(model.history())],
-        "notes": list(knowledge.notes),
+        "method": classifier.method,
+        "metric": classifier.metric,
+        "objective": classifier.objective,
+        "max_base_loss": classifier.max_base_loss,
+        "delta": classifier.delta_,
+        "reject": knowledge.reject,
+        "fakes": knowledge.fakes,
     }
 
 
@@ -81,6 +103,6 @@ def _words(entry: dict[str, Any]) -> str:
     if action == "rename":
         return f"rename {entry['from']} to {entry['to']}"
     if action == "tune":
-        known = ("objective", "max_base_loss", "reject")
+        known = ("objective", "max_base_loss", "delta", "reject")
         return "tune " + ", ".join(f"{name} {entry[name]}" for name in known if name in entry)
     return f"{action}: back to version {entry['to']}"

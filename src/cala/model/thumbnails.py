@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from PIL import Image
 
+from cala.data.decoding import Pixels
 from cala.data.images import ImageSplit
 from cala.files import write_bytes
 from cala.store.content import Tensors
@@ -21,21 +22,35 @@ BATCH = 64
 def write_thumbnails(model: Path, split: ImageSplit) -> list[Path]:
     """One JPEG per photo, called after the photo's digest; returns those that are new."""
     new: list[Path] = []
-    folder = model / FOLDER
-    folder.mkdir(exist_ok=True)
     digests = split.digests()
     lacking = [i for i, digest in enumerate(digests) if not thumbnail(model, digest).exists()]
     start = 0
     for batch in split.batches(BATCH, lacking) if lacking else ():
         for place, pixels in enumerate(batch):
-            picture = Image.fromarray(pixels)
-            picture.thumbnail((SIDE, SIDE))
-            written = io.BytesIO()
-            picture.save(written, "JPEG", quality=85)
-            new.append(thumbnail(model, digests[lacking[start + place]]))
-            write_bytes(new[-1], written.getvalue())
+            new += put_thumbnails(model, {digests[lacking[start + place]]: small_copy(pixels)})
         start += len(batch)
     return new
+
+
+def put_thumbnails(model: Path, copies: Mapping[str, bytes]) -> list[Path]:
+    """Small copies by the digests of their photos; returns the files that are new."""
+    (model / FOLDER).mkdir(exist_ok=True)
+    new = []
+    for digest, copy in copies.items():
+        path = thumbnail(model, digest)
+        if not path.exists():
+            write_bytes(path, copy)
+            new.append(path)
+    return new
+
+
+def small_copy(pixels: Pixels) -> bytes:
+    """A JPEG of at most 160 × 160 pixels."""
+    picture = Image.fromarray(pixels)
+    picture.thumbnail((SIDE, SIDE))
+    written = io.BytesIO()
+    picture.save(written, "JPEG", quality=85)
+    return written.getvalue()
 
 
 def thumbnail(model: Path, digest: str) -> Path:

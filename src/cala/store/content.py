@@ -45,3 +45,16 @@ class Entry:
             **self.details,
             "cala": version("cala"),
         }
+
+
+@dataclass(frozen=True)
+class Present:
+    """What a store says of its present version without its content.
+
+    journal : every change, oldest first; undo, redo : how many steps are possible
+    """
+
+    version: int
+    journal: tuple[dict[str, Any], ...]
+    undo: int
+    redo: int

@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 from cala.errors import InputError, StateError
 from cala.files import reason, shown, sync_folder
 from cala.store.blobs import drop_blobs, read_blob, write_blob
-from cala.store.content import Content, Entry, Tensors
+from cala.store.content import Content, Entry, Present, Tensors
 from cala.store.document import (
     FORMAT,
     Document,
@@ -182,6 +182,12 @@ class Store:
     def journal(self) -> list[dict[str, Any]]:
         """Every change since the model was made, oldest first."""
         return list(self._retried(self._document)["journal"])
+
+    def present(self) -> Present:
+        """Version, journal and steps of the present version, in one look."""
+        found = self._retried(self._document)
+        journal = tuple(found["journal"])
+        return Present(int(found["version"]), journal, len(found["undo"]), len(found["redo"]))
 
     def reachable(self, group: str) -> Iterator[Tensors]:
         """One group of every version that undo and redo can reach, and of the present one."""

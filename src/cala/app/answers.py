@@ -1,0 +1,88 @@
+"""What the service says about photos: predictions and evaluations as JSON values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cala.app.snapshot import Snapshot
+from cala.model.evaluation import evaluate
+from cala.model.prediction import predict
+from cala.model.trade_off import sides
+
+
+def predictions(
+    snapshot: Snapshot,
+    features: NDArray[np.float32],
+    names: Sequence[str],
+    digests: Sequence[str],
+    *,
+    top: int,
+    unknown: str,
+    reject: float | None,
+) -> list[dict[str, Any]]:
+    """One for each photo (n, d), with the closest classes and what the adapter changed."""
+    found = predict(
+        snapshot.knowledge,
+        features,
+        tuple(names),
+        top=top,
+        unknown=unknown,
+        reject=reject,
+        why=True,
+    )
+    answers = []
+    for answer, digest in zip(found, digests, strict=True):
+        told = answer.to_json()
+        why = told.pop("why")
+        told.update(
+            id=digest,
+            class_id=snapshot.ids[snapshot.column_of[answer.best]],
+            top=[_named(snapshot, one) for one in told["top"]],
+            closest=[_named(snapshot, one) for one in why["closest"]],
+            without_adapter=why["without_adapter"],
+            changed=why["changed"],
+        )
+        answers.append(told)
+    return answers
+
+
+def _named(snapshot: Snapshot, told: dict[str, Any]) -> dict[str, Any]:
+    column = snapshot.column_of[told["label"]]
+    return {**told, "class_id": snapshot.ids[column], "thumbnail": snapshot.face(column)}
+
+
+def evaluation(
+    snapshot: Snapshot,
+    features: NDArray[np.float32],
+    labels: Sequence[str],
+    digests: Sequence[str],
+    *,
+    reject: float | None,
+) -> dict[str, Any]:
+    """Accuracies and confusions, and for each photo what every operating point would answer.
+
+    In `trade_off`, photo i goes to `known[i]` unless δ is larger than `switch[i]`, then to
+    `new[i]`; `true[i]` is its class, -1 for strangers. All are places in `classes`.
+    """
+    knowledge = snapshot.knowledge
+    seen = knowledge.seen.owners()
+    again = sum(bytes.fromhex(digest) in seen for digest in digests)
+    judged = evaluate(knowledge, features, labels, reject=reject, learned_from=again)
+    told = judged.to_json()
+    del told["confusion"]  # follows from the trade-off, which is smaller with many classes
+    told["mistakes"] = [vars(mistake) for mistake in judged.mistakes(50)]
+    both = sides(knowledge, features)
+    told["trade_off"] = {
+        "classes": snapshot.names,
+        "n_known": knowledge.n_known,
+        "delta": knowledge.classifier.delta_,
+        "true": [snapshot.column_of.get(label, -1) for label in labels],
+        "known": both.known.tolist(),
+        "new": both.new.tolist(),
+        "switch": [round(s, 5) if np.isfinite(s) else None for s in both.switch.tolist()],
+    }
+    return told

@@ -1,0 +1,229 @@
+"""`/v1`: what programs, and the page, can ask for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Header, Query, Request
+from fastapi.responses import FileResponse, JSONResponse
+
+from cala import __version__
+from cala.app.problems import MEDIA_TYPE, Problem
+from cala.app.schemas import (
+    Changed,
+    ClassDetail,
+    ClassList,
+    Evaluated,
+    History,
+    ModelInfo,
+    Predictions,
+    ProblemBody,
+    Rename,
+    Renamed,
+    Taught,
+    Tune,
+    photo_body,
+)
+from cala.app.service import Service
+from cala.app.uploads import DIGEST, Sent, read_request
+from cala.files import shown
+from cala.model.overview import settings_of, told
+from cala.model.thumbnails import thumbnail
+
+PAGE = 1000
+LONGEST_NAME = 200
+
+Key = Annotated[str | None, Header(alias="Idempotency-Key")]
+Rate = Annotated[float | None, Query(description="Share of genuine photos to call unknown")]
+
+
+def router(service: Service) -> APIRouter:
+    problem = {"model": ProblemBody, "content": {MEDIA_TYPE: {}}, "description": "Refused"}
+    api = APIRouter(prefix="/v1", responses={"4XX": problem, "503": problem})
+    limits = service.limits
+
+    async def photos(request: Request, most: int, *texts: str) -> Sent:
+        sent = await read_request(request, limits, most)
+        strange = sorted(set(sent.fields) - set(texts))
+        lacking = sorted(set(texts) - set(sent.fields))
+        if strange or (sent.archive is not None and most != limits.check):
+            what = shown(strange[0])[:100] if strange else "archive"
+            raise _bad(what, f"there is no field '{what}'", "see /docs for what this takes")
+        if lacking:
+            raise _bad(lacking[0], f"{lacking[0]} is missing", f"send '{lacking[0]}' too")
+        return sent
+
+    @api.post("/predict", response_model=Predictions, openapi_extra=photo_body())
+    async def predict(
+        request: Request,
+        top: Annotated[int, Query(ge=1, le=100)] = 5,
+        unknown: Literal["on", "report", "off"] = "on",
+        reject: Rate = None,
+    ) -> Any:
+        """What photos show. Photos that cannot be read are under `errors`; the others are
+        answered."""
+        sent = await photos(request, limits.predict)
+        return await service.predict(sent.photos, top=top, unknown=unknown, reject=reject)
+
+    @api.post("/evaluate", response_model=Evaluated, openapi_extra=photo_body(labelled=True))
+    async def evaluate(request: Request, reject: Rate = None) -> Any:
+        """How well it does on labelled photos: files with one `labels` each, or a zip file
+        `archive` with a folder for each class."""
+        return await service.evaluate(await photos(request, limits.check), reject)
+
+    @api.get("/classes", response_model=ClassList)
+    async def classes(
+        search: Annotated[str, Query(max_length=LONGEST_NAME)] = "",
+        kind: Literal["known", "new"] | None = None,
+        newest: bool = False,
+        offset: Annotated[int, Query(ge=0)] = 0,
+        limit: Annotated[int, Query(ge=1, le=PAGE)] = 100,
+    ) -> Any:
+        """Classes in order of arrival, or the newest first."""
+        snapshot = service.snapshot
+        rows = [row for row in snapshot.found(search) if kind in (None, row["kind"])]
+        if newest:
+            rows.reverse()
+        return {
+            "version": snapshot.version,
+            "total": len(snapshot.names),
+            "found": len(rows),
+            "classes": rows[offset : offset + limit],
+        }
+
+    @api.post("/classes", response_model=Taught, status_code=201, openapi_extra=photo_body("name"))
+    async def teach(request: Request, key: Key = None) -> Any:
+        """A new class from a few photos: all of them are learned, or none."""
+        sent = await photos(request, limits.teach, "name")
+        return _taught(*await service.teach(sent.photos, key, name=_named(sent.fields["name"])))
+
+    @api.get("/classes/{id}", response_model=ClassDetail)
+    async def one(id: str) -> Any:
+        snapshot = service.snapshot
+        column = snapshot.column(id)
+        return {
+            **snapshot.classes[column],
+            "version": snapshot.version,
+            "digests": snapshot.photos[column],
+            "relatives": snapshot.relatives(column),
+        }
+
+    @api.post(
+        "/classes/{id}/shots", response_model=Taught, status_code=201, openapi_extra=photo_body()
+    )
+    async def more(id: str, request: Request, key: Key = None) -> Any:
+        """More photos of a class."""
+        service.snapshot.column(id)
+        sent = await photos(request, limits.teach)
+        return _taught(*await service.teach(sent.photos, key, id=id))
+
+    @api.patch("/classes/{id}", response_model=Renamed)
+    async def rename(id: str, body: Rename) -> Any:
+        return await service.rename(id, _named(body.name))
+
+    @api.delete("/classes/{id}", response_model=Changed)
+    async def forget(id: str) -> Any:
+        return await service.forget(id)
+
+    @api.post("/undo", response_model=Changed)
+    async def undo(version: Annotated[int | None, Query(ge=1)] = None) -> Any:
+        """Go back by one change; with `version` only if that is the present one."""
+        return await service.step(True, version)
+
+    @api.post("/redo", response_model=Changed)
+    async def redo(version: Annotated[int | None, Query(ge=1)] = None) -> Any:
+        """Take an undo back."""
+        return await service.step(False, version)
+
+    @api.get("/history", response_model=History)
+    async def history(
+        offset: Annotated[int, Query(ge=0)] = 0,
+        limit: Annotated[int, Query(ge=1, le=PAGE)] = 100,
+    ) -> Any:
+        """Changes, the newest first."""
+        journal = service.snapshot.journal
+        lines = [_line(entry, text) for entry, text in reversed(told(list(journal)))]
+        part = lines[offset : offset + limit]
+        return {"version": service.snapshot.version, "total": len(lines), "changes": part}
+
+    @api.get("/model", response_model=ModelInfo)
+    async def model(request: Request) -> Any:
+        snapshot = service.snapshot
+        knowledge = snapshot.knowledge
+        known = knowledge.n_known
+        card = asdict(knowledge.encoder)
+        card["uri"] = re.split(r"[/\\]", card["uri"])[-1]  # paths of this machine are its own
+        return {
+            "name": shown(service.model.path.resolve().name),
+            "version": snapshot.version,
+            "classes": len(snapshot.names),
+            "known": known,
+            "new": len(snapshot.names) - known,
+            "right": request.scope.get("cala.right", "teach"),
+            "keeps_thumbnails": service.settings.thumbnails,
+            "can_undo": snapshot.present.undo > 0,
+            "can_redo": snapshot.present.redo > 0,
+            "encoder": card,
+            "settings": settings_of(knowledge),
+            "notes": list(knowledge.notes),
+            "limits": asdict(limits),
+            "cala": __version__,
+        }
+
+    @api.patch("/model", response_model=Changed)
+    async def tune(body: Tune) -> Any:
+        """Move the operating point, or the rate at which photos are called unknown."""
+        return await service.tune(**body.model_dump())
+
+    @api.get(
+        "/thumbnails/{digest}",
+        response_class=FileResponse,
+        responses={200: {"content": {"image/jpeg": {}}}},
+    )
+    async def small(digest: str) -> Any:
+        """The small copy of a photo that a class was learned from."""
+        snapshot = service.snapshot
+        if not DIGEST.fullmatch(digest) or digest not in snapshot.pictures:
+            raise _no_thumbnail()
+        path = thumbnail(service.model.path, digest)
+        if not path.is_file():
+            raise _no_thumbnail()
+        cached = {"cache-control": "private, max-age=31536000, immutable"}
+        return FileResponse(path, media_type="image/jpeg", headers=cached)
+
+    return api
+
+
+def _taught(answer: dict[str, Any], fresh: bool) -> JSONResponse:
+    replayed = {} if fresh else {"idempotency-replayed": "true"}
+    return JSONResponse(answer, 201, headers=replayed)
+
+
+def _line(entry: dict[str, Any], text: str) -> dict[str, Any]:
+    """A change for people; digests and keys of requests stay in the journal."""
+    left = {k: v for k, v in entry.items() if k not in ("sha256", "request")}
+    return {**left, "text": text}
+
+
+def _named(name: str) -> str:
+    if len(name) > LONGEST_NAME:
+        raise _bad("name", f"the name has {len(name)} characters", f"{LONGEST_NAME} at the most")
+    if any(0xD800 <= ord(c) < 0xE000 for c in name):
+        raise _bad("name", "the name holds half a character", "send it in UTF-8")
+    return name
+
+
+def _bad(field: str, detail: str, fix: str) -> Problem:
+    return Problem(422, "bad_value", detail, field=field, fix=fix)
+
+
+def _no_thumbnail() -> Problem:
+    return Problem(
+        404,
+        "no_thumbnail",
+        "there is no small copy of this photo",
+        field="digest",
+        fix="GET /v1/classes lists those that are there",
+    )

@@ -1,0 +1,71 @@
+"""The process: a socket, a server, and an end that loses nothing."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Callable
+
+import uvicorn
+
+from cala.app.factory import create_app
+from cala.app.settings import Settings
+from cala.errors import InputError
+from cala.files import reason, shown
+from cala.model import Model
+
+IDLE = 30  # seconds that a connection may stay open without a request
+
+
+def run(model: Model, settings: Settings, port: int, say: Callable[[str], object]) -> None:
+    """Serve until a signal comes; then answer what was accepted, and return."""
+    listener = listen(settings.host, port)
+    app = create_app(model, settings)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    # Paths may hold what people typed; the access log of the server would keep all of it.
+    config = uvicorn.Config(
+        app, log_config=None, log_level="warning", access_log=False, timeout_keep_alive=IDLE
+    )
+    server = uvicorn.Server(config)
+    say(f"{shown(model.path)}: {len(model.classes)} classes, at {address(listener)} (Ctrl-C ends)")
+    before = _quiet_signals()
+    try:
+        server.run(sockets=[listener])
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        listener.close()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket at an address; bound here so that a port that is taken is named."""
+    try:
+        family, kind, proto, _, place = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, proto)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(place)
+        return listener
+    except (OSError, OverflowError, UnicodeError) as error:
+        raise InputError(
+            f"cannot listen on {shown(host)}:{port} ({reason(error)}): choose another --port or "
+            "--host"
+        ) from error
+
+
+def address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    if host in ("0.0.0.0", "::"):
+        host = socket.gethostname()
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _quiet_signals() -> dict[int, object]:
+    """The server hands signals on when it has ended, and by then they have done their work."""
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    return {number: signal.signal(number, lambda *_: None) for number in numbers}

@@ -1,0 +1,217 @@
+"""The shapes of requests and answers, for the OpenAPI document and for those who read it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Kind = Literal["known", "new"]
+Sha = Field(description="SHA-256 of the photo's file")
+
+
+class ProblemBody(BaseModel):
+    """RFC 9457 problem details."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str = Field(description="Stable, for programs")
+    field: str | None = Field(None, description="The part of the request that is wrong")
+    fix: str | None = Field(None, description="What to do about it")
+
+
+class PhotoError(ProblemBody):
+    image: str
+
+
+class Likely(BaseModel):
+    label: str
+    class_id: str
+    probability: float
+    thumbnail: str | None = Sha
+
+
+class Close(BaseModel):
+    label: str
+    class_id: str
+    kind: Kind
+    cosine: float
+    logit: float
+    shift: float = Field(description="What β and the operating point add to the logit")
+    thumbnail: str | None
+
+
+class Answer(BaseModel):
+    id: str = Sha
+    image: str
+    label: str = Field(description="The best class, or 'unknown'")
+    best: str
+    class_id: str
+    kind: Kind
+    probability: float
+    familiarity: float | None = Field(
+        description="Share of genuine photos that look no more familiar; null: cannot be told"
+    )
+    unknown: bool
+    top: list[Likely]
+    closest: list[Close]
+    without_adapter: str
+    changed: bool = Field(description="Whether the adapter decided")
+
+
+class Predictions(BaseModel):
+    version: int
+    predictions: list[Answer]
+    errors: list[PhotoError]
+
+
+class Near(BaseModel):
+    id: str
+    name: str
+    kind: Kind
+    cosine: float
+    thumbnail: str | None = None
+
+
+class ClassRow(BaseModel):
+    id: str
+    name: str
+    kind: Kind
+    order: int = Field(description="Place in order of arrival")
+    photos: int
+    beta: float
+    shift: float
+    closest: Near
+    thumbnails: list[str]
+
+
+class ClassList(BaseModel):
+    version: int
+    total: int
+    found: int
+    classes: list[ClassRow]
+
+
+class ClassDetail(ClassRow):
+    version: int
+    digests: list[str]
+    relatives: list[Near]
+
+
+class Taught(BaseModel):
+    version: int
+    id: str
+    name: str
+    kind: Kind
+    photos: int
+    added: int
+    again: int = Field(description="Photos that it had learned from already")
+    beta: float
+    closest: list[Near]
+    alike: str | None = Field(description="A class with almost the same name")
+
+
+class Rename(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(max_length=1000)
+
+
+class Renamed(BaseModel):
+    model_config = ConfigDict(populate_by_name=True)
+
+    version: int
+    class_: ClassRow = Field(alias="class")
+
+
+class Changed(BaseModel):
+    version: int
+    classes: int
+    change: dict[str, Any]
+
+
+class Tune(BaseModel):
+    """One of the first three, and the rate at which photos are called unknown."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    objective: Literal["accuracy", "harmonic"] | None = None
+    max_base_loss: float | None = None
+    delta: float | None = None
+    reject: float | None = None
+
+
+class History(BaseModel):
+    version: int
+    total: int
+    changes: list[dict[str, Any]]
+
+
+class ModelInfo(BaseModel):
+    name: str
+    version: int
+    classes: int
+    known: int
+    new: int
+    right: Literal["teach", "read"] = Field(description="What this token may do")
+    keeps_thumbnails: bool
+    can_undo: bool
+    can_redo: bool
+    encoder: dict[str, Any]
+    settings: dict[str, Any]
+    notes: list[str]
+    limits: dict[str, float]
+    cala: str
+
+
+class Health(BaseModel):
+    status: str
+
+
+class Evaluated(BaseModel):
+    """See docs/serve.md; `trade_off` says what every operating point would answer."""
+
+    model_config = ConfigDict(extra="allow")
+
+    version: int
+    photos: int
+    accuracy: float | None
+    hm: float | None
+    errors: list[PhotoError]
+
+
+_IMAGE_JSON = {
+    "type": "object",
+    "properties": {
+        "data": {"type": "string", "description": "The file in base64"},
+        "id": {"type": "string", "description": "SHA-256 of a photo that was sent before"},
+        "name": {"type": "string"},
+        "label": {"type": "string", "description": "For /v1/evaluate: its class"},
+    },
+    "additionalProperties": False,
+}
+
+
+def photo_body(*texts: str, labelled: bool = False) -> dict[str, Any]:
+    """The request body of an endpoint that takes photos and some texts."""
+    fields: dict[str, Any] = {text: {"type": "string"} for text in texts}
+    files = {"type": "array", "items": {"type": "string", "format": "binary"}}
+    form = {**fields, "images": files}
+    if labelled:
+        form["labels"] = {"type": "array", "items": {"type": "string"}}
+        form["archive"] = {"type": "string", "format": "binary", "description": "A zip file"}
+    content = {
+        "multipart/form-data": {
+            "schema": {"type": "object", "properties": form, "required": list(texts)}
+        },
+        "application/json": {
+            "schema": {
+                "type": "object",
+                "properties": {**fields, "images": {"type": "array", "items": _IMAGE_JSON}},
+                "required": [*texts, "images"],
+            }
+        },
+    }
+    return {"requestBody": {"required": True, "content": content}}

@@ -1,0 +1,342 @@
+"""Many readers, one writer.
+
+Readers take the snapshot of the moment and never wait. All changes happen in one thread, one after
+the other, through the store: a change is on the disk before the snapshot is exchanged, and the
+snapshot is exchanged before the change is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import islice
+from typing import Any, TypeVar
+
+import numpy as np
+
+from cala.app.answers import evaluation, predictions
+from cala.app.archive import labelled_members
+from cala.app.batching import Batcher
+from cala.app.looking import Looker
+from cala.app.metrics import Metrics
+from cala.app.problems import Problem, from_error
+from cala.app.recent import Photo
+from cala.app.repeats import Asked, Repeats
+from cala.app.settings import Settings
+from cala.app.snapshot import Snapshot
+from cala.app.uploads import Sent, Upload, some
+from cala.data.decoding import ImageError
+from cala.errors import CalaError
+from cala.files import stamp
+from cala.model import Model
+from cala.model.knowledge import Knowledge, check_name, plain_name
+from cala.model.model import Added, check_reject
+from cala.model.thumbnails import put_thumbnails
+from cala.store import Present
+from cala.store.store import CURRENT
+
+LOG = logging.getLogger("cala.serve")
+READERS = 2
+PART = 16  # photos of a large request that are looked at before others have their turn
+POLL = 1.0  # seconds between looks at what other processes have changed
+
+T = TypeVar("T")
+
+
+class Service:
+    """One model: what can be asked of it, and how it is changed."""
+
+    def __init__(self, model: Model, settings: Settings) -> None:
+        self.model, self.settings, self.limits = model, settings, settings.limits
+        self.metrics = Metrics()
+        tta = model.knowledge.encoder.tta
+        batcher = Batcher(model.encoder, tta, self.metrics.batches.observe)
+        self.looker = Looker(batcher, self.limits, settings.thumbnails)
+        self.repeats = Repeats()
+        self.fault: str | None = None
+        self._readers = ThreadPoolExecutor(READERS, "cala-reader")
+        self._writer = ThreadPoolExecutor(1, "cala-writer")
+        self._stamp = stamp(model.path / CURRENT)
+        self.snapshot = Snapshot.read(model.store)
+
+    # Questions
+
+    async def predict(
+        self, uploads: Sequence[Upload], *, top: int, unknown: str, reject: float | None
+    ) -> dict[str, Any]:
+        """Answers to the photos that can be read, and what is wrong with the others."""
+        found = await self.looker.photos(some(uploads), self.limits.seconds)
+        good = [(u, p) for u, p in zip(uploads, found, strict=True) if isinstance(p, Photo)]
+        errors = [_error(u, p) for u, p in zip(uploads, found, strict=True) if not _is_photo(p)]
+        if not good:
+            raise _first(uploads, found)
+        snapshot = self.snapshot
+        answers = await self._read(
+            lambda: predictions(
+                snapshot,
+                np.stack([photo.features for _, photo in good]),
+                [upload.name for upload, _ in good],
+                [photo.digest for _, photo in good],
+                top=top,
+                unknown=unknown,
+                reject=None if reject is None else check_reject(reject),
+            )
+        )
+        return {"version": snapshot.version, "predictions": answers, "errors": errors}
+
+    async def evaluate(self, sent: Sent, reject: float | None) -> dict[str, Any]:
+        """Labelled photos, of the request itself or of an archive in it."""
+        if sent.archive is not None and sent.photos:
+            raise Problem(
+                422,
+                "bad_value",
+                "there are photos and an archive",
+                field="archive",
+                fix="send one or the other",
+            )
+        rate = None if reject is None else check_reject(reject)
+        if sent.archive is not None:
+            uploads: Iterator[Upload] = labelled_members(sent.archive, self.limits)
+        else:
+            uploads = iter([_with_label(upload) for upload in some(sent.photos)])
+        deadline = asyncio.get_running_loop().time() + self.limits.check_seconds
+        kept: list[tuple[Photo, str]] = []
+        errors: list[dict[str, Any]] = []
+        while part := await self._read(lambda: list(islice(uploads, PART))):
+            left = deadline - asyncio.get_running_loop().time()
+            found = await self.looker.photos(part, max(left, 0.0))
+            for upload, photo in zip(part, found, strict=True):
+                if isinstance(photo, Photo):
+                    kept.append((photo, plain_name(upload.label)))
+                elif isinstance(photo, Problem):
+                    raise photo  # a photo that is to be sent again
+                else:
+                    errors.append(_error(upload, photo))
+        if not kept:
+            raise Problem(422, "bad_image", "none of the photos can be read", field="images")
+        snapshot = self.snapshot
+        judged = await self._read(
+            lambda: evaluation(
+                snapshot,
+                np.stack([photo.features for photo, _ in kept]),
+                [label for _, label in kept],
+                [photo.digest for photo, _ in kept],
+                reject=rate,
+            )
+        )
+        return {"version": snapshot.version, **judged, "errors": errors}
+
+    # Changes
+
+    async def teach(
+        self, uploads: Sequence[Upload], key: str | None, *, name: str = "", id: str = ""
+    ) -> tuple[dict[str, Any], bool]:
+        """Photos of a new class, or more of the class with an id: the answer, and if it is new."""
+        if not id:
+            name = check_name(name)
+        found = await self.looker.photos(some(uploads), self.limits.seconds)
+        photos = [photo for photo in found if isinstance(photo, Photo)]
+        if len(photos) < len(found):
+            raise _first(uploads, found)
+        asked = Asked.of(key, name, id, [photo.digest for photo in photos])
+        files = [upload.name for upload in uploads]
+        return await self._write(lambda: self._teach(files, photos, asked, name, id))
+
+    def _teach(
+        self, files: list[str], photos: list[Photo], asked: Asked | None, name: str, id: str
+    ) -> tuple[dict[str, Any], bool]:
+        before = self.repeats.find(asked, self.snapshot)
+        if before is not None:
+            return before, False
+        if id:
+            name = self.snapshot.names[self.snapshot.column(id)]
+        elif name in self.snapshot.column_of:
+            raise self._taken(name)
+        told: dict[str, Any] = {}
+
+        def about(after: Knowledge, added: Added) -> dict[str, Any]:
+            if not id and name not in added.new:  # another process was quicker
+                raise self._taken(name)
+            seen = Snapshot(after, Present(0, (), 0, 0), self.snapshot.pictures)
+            told.update(_taught(seen, name, added))
+            return {} if asked is None else asked.entry(told)
+
+        copies = {photo.digest: photo.small for photo in photos if photo.small}
+        added = self.model.learn(
+            files,
+            [bytes.fromhex(photo.digest) for photo in photos],
+            np.stack([photo.features for photo in photos]),
+            [name] * len(photos),
+            thumbnails=(lambda: put_thumbnails(self.model.path, copies)) if copies else None,
+            about=about,
+        )
+        self._exchange(Snapshot.read(self.model.store, self.model.knowledge, added.version))
+        self.metrics.taught.inc(sum(added.photos.values()))
+        answer = {**told, "version": added.version}
+        self.repeats.keep(asked, answer)
+        return answer, True
+
+    def _taken(self, name: str) -> Problem:
+        column = self.snapshot.column_of.get(name)
+        where = "" if column is None else f"/v1/classes/{self.snapshot.ids[column]}/shots"
+        return Problem(
+            409,
+            "class_exists",
+            f"there is a class '{name}' already",
+            field="name",
+            fix=f"choose another name, or add photos to it: POST {where}",
+        )
+
+    async def rename(self, id: str, name: str) -> dict[str, Any]:
+        def change() -> dict[str, Any]:
+            old = self.snapshot.names[self.snapshot.column(id)]
+            new = check_name(name)
+            if new != old and new in self.snapshot.column_of:
+                raise self._taken(new)
+            if new != old:
+                self._changed(lambda: self.model.rename(old, new))
+            column = self.snapshot.column(id)
+            return {"version": self.snapshot.version, "class": self.snapshot.classes[column]}
+
+        return await self._write(change)
+
+    async def forget(self, id: str) -> dict[str, Any]:
+        def change() -> dict[str, Any]:
+            name = self.snapshot.names[self.snapshot.column(id)]
+            self._changed(lambda: self.model.forget(name))
+            return self._said()
+
+        return await self._write(change)
+
+    async def tune(self, **how: Any) -> dict[str, Any]:
+        def change() -> dict[str, Any]:
+            self._changed(lambda: self.model.tune(**how))
+            return self._said()
+
+        return await self._write(change)
+
+    async def step(self, back: bool, version: int | None) -> dict[str, Any]:
+        """Undo or redo; `version` is the one that the client believes to be the present one."""
+
+        def change() -> dict[str, Any]:
+            self._refresh()
+            if version is not None and version != self.snapshot.version:
+                raise Problem(
+                    409,
+                    "changed_meanwhile",
+                    f"the model is at version {self.snapshot.version}, not {version}",
+                    field="version",
+                    fix="look at GET /v1/history, then undo what is to be undone",
+                )
+            self._changed(self.model.undo if back else self.model.redo)
+            return self._said()
+
+        return await self._write(change)
+
+    def _said(self) -> dict[str, Any]:
+        now = self.snapshot
+        return {"version": now.version, "classes": len(now.names), "change": now.journal[-1]}
+
+    def _changed(self, change: Callable[[], object]) -> None:
+        change()
+        self._exchange(Snapshot.read(self.model.store))
+
+    def _exchange(self, snapshot: Snapshot) -> None:
+        with suppress(OSError):
+            self._stamp = stamp(self.model.path / CURRENT)
+        self.snapshot = snapshot
+
+    # Other processes
+
+    async def follow(self) -> None:
+        """Take over what `cala add` and others do to the model while it is served."""
+        while True:
+            await asyncio.sleep(POLL)
+            with suppress(OSError):
+                if stamp(self.model.path / CURRENT) != self._stamp:
+                    await self._write(self._refresh)
+
+    def _refresh(self) -> None:
+        try:
+            found = stamp(self.model.path / CURRENT)
+            if found == self._stamp:
+                return
+            fresh = Snapshot.read(self.model.store)
+            fresh.knowledge.encoder.check_same(self.snapshot.knowledge.encoder, self.model.path)
+            self.model.reload()
+            self._stamp, self.snapshot, self.fault = found, fresh, None
+        except (CalaError, OSError) as error:
+            if self.fault is None:
+                LOG.error("the model on disk cannot be used: %s", error)
+            self.fault = str(error)
+
+    # Threads
+
+    async def _read(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._readers, work)
+
+    async def _write(self, work: Callable[[], T]) -> T:
+        """In the writer's thread. A client that goes away does not stop what has begun."""
+        work_done = asyncio.get_running_loop().run_in_executor(self._writer, work)
+        return await asyncio.shield(work_done)
+
+    def close(self) -> None:
+        """Finish what was accepted."""
+        self._writer.shutdown()
+        self._readers.shutdown()
+        self.looker.close()
+
+
+def _taught(seen: Snapshot, name: str, added: Added) -> dict[str, Any]:
+    """What was learned, and what it is close to."""
+    column = seen.column_of[name]
+    head = seen.knowledge.classifier
+    return {
+        "id": seen.ids[column],
+        "name": name,
+        "kind": seen.knowledge.kind_at(column),
+        "photos": int(seen.knowledge.seen.counts()[head.head_.classes[column]]),
+        "added": sum(added.photos.values()),
+        "again": added.again,
+        "beta": float(head.beta_[column]),
+        "closest": [
+            {k: one[k] for k in ("id", "name", "kind", "cosine")} for one in seen.relatives(column)
+        ],
+        "alike": added.alike.get(name),
+    }
+
+
+def _is_photo(found: object) -> bool:
+    return isinstance(found, Photo)
+
+
+def _problem(upload: Upload, found: object) -> Problem:
+    if isinstance(found, Problem):
+        return found
+    assert isinstance(found, ImageError)
+    return from_error(found, upload.field)
+
+
+def _first(uploads: Sequence[Upload], found: Sequence[object]) -> Problem:
+    """The first photo that cannot be used."""
+    bad = ((u, p) for u, p in zip(uploads, found, strict=True) if not _is_photo(p))
+    return _problem(*next(bad))
+
+
+def _error(upload: Upload, found: object) -> dict[str, Any]:
+    return {"image": upload.name, **_problem(upload, found).body()}
+
+
+def _with_label(upload: Upload) -> Upload:
+    if not plain_name(upload.label):
+        raise Problem(
+            422,
+            "bad_value",
+            f"{upload.name} has no label",
+            field=upload.field,
+            fix="send one 'labels' for each photo, or a label in each JSON object",
+        )
+    return upload

@@ -1,0 +1,89 @@
+"""What the service allows: sizes, times, who may do what."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field
+
+from cala.errors import InputError
+from cala.files import shown
+
+LEAST_TOKEN = 16
+LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Where the service says no.
+
+    body, archive : bytes of a request, and of one that brings labelled photos
+    file, pixels : of one photo; unpacked : bytes of all files of an archive together
+    predict, teach, check : photos of one request
+    seconds : for a body to arrive, and then for its photos to be looked at
+    waiting : photos in the queue before the encoder, from where on requests are turned away
+    recent : bytes of embeddings and small copies that are kept for photos to be named again
+    """
+
+    body: int = 64 << 20
+    archive: int = 512 << 20
+    file: int = 32 << 20
+    pixels: int = 50_000_000
+    unpacked: int = 2 << 30
+    predict: int = 64
+    teach: int = 200
+    check: int = 5000
+    seconds: float = 60.0
+    check_seconds: float = 900.0
+    waiting: int = 1024
+    recent: int = 32 << 20
+
+
+@dataclass(frozen=True)
+class Settings:
+    """token : the right to teach, and to read; read_token : the right to read alone.
+
+    Without a token whoever reaches the port may do everything, so it must be a loopback address.
+    hosts : names under which the service is reached, beside IP addresses and localhost
+    """
+
+    host: str = "127.0.0.1"
+    token: str = field(default="", repr=False)
+    read_token: str = field(default="", repr=False)
+    hosts: tuple[str, ...] = ()
+    thumbnails: bool = True
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        for name, value in (("token", self.token), ("read token", self.read_token)):
+            if value and (len(value) < LEAST_TOKEN or not value.isascii() or " " in value):
+                raise InputError(
+                    f"the {name} has {len(value)} characters: give at least {LEAST_TOKEN} letters, "
+                    "digits and signs, such as those that `python -c "
+                    "'import secrets; print(secrets.token_urlsafe())'` prints"
+                )
+        if self.read_token and not self.token:
+            raise InputError(
+                "there is a read token and no token: without one nobody could teach; give --token "
+                "or CALA_TOKEN too"
+            )
+        if self.token and self.token == self.read_token:
+            raise InputError("the read token is the token: give another one, or leave it out")
+        if not self.token and not is_loopback(self.host):
+            raise InputError(
+                f"{shown(self.host)} can be reached from other machines: set CALA_TOKEN (or "
+                "--token) so that not everybody can teach, or stay on 127.0.0.1"
+            )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("0.0.0.0")
+    (True, True, False)
+    """
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

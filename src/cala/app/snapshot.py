@@ -1,0 +1,154 @@
+"""One version of the model, as all readers see it until the next one takes its place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from cala.app.problems import Problem
+from cala.files import shown
+from cala.model.knowledge import Knowledge
+from cala.model.overview import classes_of, relatives
+from cala.model.thumbnails import FOLDER
+from cala.store import Present, Store
+
+TRIES = 20
+PICTURES = 5  # small copies that a class is listed with, at most
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """Nothing in it is ever changed, so a request that holds one sees one state.
+
+    pictures : digests of photos with a small copy
+    """
+
+    knowledge: Knowledge
+    present: Present
+    pictures: frozenset[str]
+
+    @classmethod
+    def read(cls, store: Store, knowledge: Knowledge | None = None, version: int = 0) -> Snapshot:
+        """The present version on disk.
+
+        knowledge, version : what it holds, where that is known and no other process was quicker
+        """
+        for _ in range(TRIES):
+            present = store.present()
+            known = knowledge if present.version == version else None
+            found = known or Knowledge.from_content(store.read())
+            if known or store.version() == present.version:
+                return cls(found, present, _pictures(store))
+        raise Problem(503, "busy", "other processes change the model all the time", fix="try again")
+
+    @property
+    def version(self) -> int:
+        return self.present.version
+
+    @property
+    def journal(self) -> tuple[dict[str, Any], ...]:
+        """Every change, oldest first."""
+        return self.present.journal
+
+    @cached_property
+    def ids(self) -> tuple[str, ...]:
+        """A name for each class that no other class ever has, whatever is renamed or undone.
+
+        Numbers alone would be given again after an undo, so the first photo is part of it.
+        """
+        seen = self.knowledge.seen
+        owners, first = np.unique(seen.owner.numpy(), return_index=True)
+        digest = {int(o): bytes(seen.digest[int(f)].numpy()) for o, f in zip(owners, first)}
+        numbers = self.knowledge.classifier.head_.classes
+        return tuple(f"{number}-{digest.get(number, b'').hex()[:12]}" for number in numbers)
+
+    @cached_property
+    def columns(self) -> dict[str, int]:
+        return {id: column for column, id in enumerate(self.ids)}
+
+    @cached_property
+    def names(self) -> list[str]:
+        return self.knowledge.names
+
+    @cached_property
+    def column_of(self) -> dict[str, int]:
+        """By name."""
+        return {name: column for column, name in enumerate(self.names)}
+
+    def column(self, id: str) -> int:
+        found = self.columns.get(id)
+        if found is None:
+            raise Problem(
+                404,
+                "no_such_class",
+                f"there is no class with the id '{shown(id)[:100]}'",
+                field="id",
+                fix="GET /v1/classes lists the classes and their ids",
+            )
+        return found
+
+    @cached_property
+    def photos(self) -> dict[int, list[str]]:
+        """Digests by column, in order of arrival."""
+        numbers = {n: c for c, n in enumerate(self.knowledge.classifier.head_.classes)}
+        found: dict[int, list[str]] = {column: [] for column in numbers.values()}
+        seen = self.knowledge.seen
+        for owner, row in zip(seen.owner.tolist(), seen.digest.numpy(), strict=True):
+            if owner in numbers:
+                found[numbers[owner]].append(row.tobytes().hex())
+        return found
+
+    @cached_property
+    def faces(self) -> dict[int, list[str]]:
+        """By column, digests of a few photos that have a small copy."""
+        if not self.pictures:
+            return {}
+        return {
+            column: [digest for digest in digests if digest in self.pictures][:PICTURES]
+            for column, digests in self.photos.items()
+        }
+
+    def face(self, column: int) -> str | None:
+        found = self.faces.get(column)
+        return found[0] if found else None
+
+    @cached_property
+    def classes(self) -> list[dict[str, Any]]:
+        """As the service lists them, in order of arrival."""
+        rows = classes_of(self.knowledge)
+        for column, row in enumerate(rows):
+            near = self.column_of[row["closest"]["name"]]
+            row["closest"] = self.near(near, row["closest"]["cosine"])
+            row.update(id=self.ids[column], order=column, thumbnails=self.faces.get(column, []))
+        return rows
+
+    def near(self, column: int, cosine: float) -> dict[str, Any]:
+        return {
+            "id": self.ids[column],
+            "name": self.names[column],
+            "kind": self.knowledge.kind_at(column),
+            "cosine": cosine,
+            "thumbnail": self.face(column),
+        }
+
+    def relatives(self, column: int) -> list[dict[str, Any]]:
+        return [self.near(other, cosine) for other, cosine in relatives(self.knowledge, column)]
+
+    def found(self, search: str) -> Sequence[dict[str, Any]]:
+        """Classes whose names hold these words, whatever their case."""
+        words = search.casefold().split()
+        if not words:
+            return self.classes
+        return [row for row in self.classes if all(w in row["name"].casefold() for w in words)]
+
+
+def _pictures(store: Store) -> frozenset[str]:
+    try:
+        return frozenset(name[:-4] for name in os.listdir(store.path / FOLDER))
+    except OSError:
+        return frozenset()

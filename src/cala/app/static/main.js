@@ -1,0 +1,71 @@
+// Tabs, the token, and the first look at the model.
+
+import { call, setToken, whenTokenIsNeeded, words } from "./api.js";
+import { ask } from "./dialogs.js";
+import { byId, show } from "./dom.js";
+import { check } from "./check.js";
+import { classes } from "./classes.js";
+import { recognise } from "./recognise.js";
+import { refresh } from "./state.js";
+import { teach, teachClass, teachPhoto } from "./teach.js";
+
+const tabs = Array.from(document.querySelectorAll("[role=tab]"));
+
+function open(name, focus = false) {
+  for (const tab of tabs) {
+    const on = tab.getAttribute("aria-controls") === name;
+    tab.setAttribute("aria-selected", String(on));
+    tab.tabIndex = on ? 0 : -1;
+    byId(tab.getAttribute("aria-controls")).hidden = !on;
+    if (on && focus) tab.focus();
+  }
+  if (location.hash !== `#${name}`) history.replaceState(null, "", `#${name}`);
+  if (name === "classes") refresh().catch(() => {});
+}
+
+tabs.forEach((tab, place) => {
+  tab.addEventListener("click", () => open(tab.getAttribute("aria-controls")));
+  tab.addEventListener("keydown", (event) => {
+    const to = { ArrowRight: place + 1, ArrowLeft: place - 1, Home: 0, End: tabs.length - 1 }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    open(tabs[(to + tabs.length) % tabs.length].getAttribute("aria-controls"), true);
+  });
+});
+
+// A link may carry the token behind the #, which browsers do not send and servers do not log.
+const given = /^#token=(.+)$/.exec(location.hash);
+if (given) {
+  setToken(decodeURIComponent(given[1]));
+  history.replaceState(null, "", "#recognise");
+}
+
+let asking = null;
+whenTokenIsNeeded((wrong) => {
+  asking = asking || ask({
+    title: "A token is needed", text: wrong ? "The token is wrong." : "Whoever started this service has it.",
+    label: "Token", type: "password", yes: "Go on",
+  }).finally(() => { asking = null; });
+  return asking;
+});
+
+// Photos that miss their place are not opened instead of this page.
+for (const kind of ["dragover", "drop"]) document.addEventListener(kind, (event) => event.preventDefault());
+
+recognise((file) => { open("teach"); teachPhoto(file); });
+teach();
+classes((row) => { open("teach"); teachClass(row); });
+check();
+byId("where").textContent = location.host;
+const start = location.hash.slice(1);
+if (tabs.some((tab) => tab.getAttribute("aria-controls") === start)) open(start);
+
+async function first() {
+  try { await refresh(); } catch (error) {
+    byId("about").textContent = "";
+    if (error.code !== "lost") show(byId("lost"), words(error));
+  }
+}
+document.addEventListener("cala-back", first);
+document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh().catch(() => {}); });
+first();

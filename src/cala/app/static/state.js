@@ -1,0 +1,47 @@
+// What the tabs share: the model as it was last seen, and the photos that were last asked about.
+
+import { call } from "./api.js";
+import { byId, counted } from "./dom.js";
+
+export const state = { model: null, last: [] }; // last: {id, file, answer}, newest first
+const LAST = 12;
+
+export function remember(id, file, answer) {
+  state.last = [{ id, file, answer }, ...state.last.filter((one) => one.id !== id)].slice(0, LAST);
+}
+
+export async function refresh() {
+  const model = await call("GET", "/v1/model");
+  state.model = model;
+  document.title = `${model.name} – cala`;
+  byId("title").textContent = model.name;
+  const news = model.new ? `, ${model.new} of them new` : "";
+  byId("about").textContent = `knows ${counted(model.classes, "class", "classes")}${news}`;
+  document.dispatchEvent(new CustomEvent("cala-model"));
+  return model;
+}
+
+export const mayTeach = () => state.model !== null && state.model.right === "teach";
+
+// Photos are sent two at a time: each shows its own progress, and a slow line is not choked.
+export function sender(work, lanes = 2) {
+  const queue = [];
+  let busy = 0;
+  const next = async () => {
+    if (busy >= lanes || !queue.length) return;
+    busy += 1;
+    try { await work(queue.shift()); } finally { busy -= 1; next(); }
+  };
+  return (item) => { queue.push(item); next(); };
+}
+
+export function tooLarge(file) {
+  const most = state.model ? state.model.limits.file : Infinity;
+  return file.size > most ? `larger than ${Math.floor(most / 2 ** 20)} MB: make it smaller` : "";
+}
+
+export function photoForm(file) {
+  const form = new FormData();
+  form.append("images", file, file.name);
+  return form;
+}

@@ -1,0 +1,226 @@
+// Teach: each photo is sent and looked at by itself, then the class is taught by naming them.
+
+import { call, face, newKey, words } from "./api.js";
+import { byId, counted, el, fill, percent, say, show, signed } from "./dom.js";
+import { dropPlace } from "./drop.js";
+import { mayTeach, photoForm, refresh, sender, state, tooLarge } from "./state.js";
+
+let photos = []; // {file, tile, note, id, error}
+let target = null; // the class that photos are added to, or null for a new one
+let key = newKey(); // of this teaching; kept when it has to be tried again
+
+export function teach() {
+  const name = byId("teach-name");
+  dropPlace(byId("teach-drop"), {
+    id: "teach", text: "Drop photos of one class here", choose: "Choose photos", take: (files) => files.forEach(({ file }) => addPhoto(file)),
+  });
+  let typing = 0;
+  name.addEventListener("input", () => {
+    target = null;
+    key = newKey();
+    clearTimeout(typing);
+    typing = setTimeout(lookUp, 200);
+    update();
+  });
+  byId("teach-form").addEventListener("submit", (event) => { event.preventDefault(); go(); });
+  document.addEventListener("cala-model", () => {
+    byId("teach-locked").hidden = mayTeach();
+    byId("teach-form").hidden = !mayTeach();
+    hint();
+  });
+}
+
+export function teachPhoto(file) { addPhoto(file); byId("teach-name").focus(); }
+
+export function teachClass(row) {
+  byId("teach-name").value = row.name;
+  target = row;
+  hint();
+  update();
+  byId("teach-files").focus();
+}
+
+function hint() {
+  const text = target ? `Known already, from ${counted(target.photos, "photo")}: these will be added.`
+    : state.model && state.model.new === 0 ? `No class has been taught yet. The model came with ${state.model.classes}.` : "";
+  byId("teach-hint").textContent = text;
+}
+
+// A name that is known means more photos of that class.
+async function lookUp() {
+  const name = byId("teach-name").value.normalize("NFC").trim();
+  if (name) {
+    try {
+      const found = await call("GET", `/v1/classes?limit=1000&search=${encodeURIComponent(name.slice(0, 200))}`);
+      if (name === byId("teach-name").value.normalize("NFC").trim()) target = found.classes.find((row) => row.name === name) || null;
+    } catch { /* teaching itself will say what is wrong */ }
+  }
+  hint();
+  update();
+}
+
+const look = sender(async (photo) => {
+  try {
+    const large = tooLarge(photo.file);
+    if (large) throw new Error(large);
+    const found = await call("POST", "/v1/predict?top=1&unknown=report", {
+      form: photoForm(photo.file),
+      progress: (share) => { photo.note.textContent = share < 1 ? `sending, ${percent(share)}` : "looking at it …"; },
+    });
+    const answer = found.predictions[0];
+    photo.id = answer.id;
+    if (photos.some((other) => other !== photo && other.id === photo.id)) throw new Error("the same photo again");
+    photo.note.textContent = `ready; now taken for ${answer.best}`;
+  } catch (error) {
+    photo.error = words(error);
+    photo.tile.classList.add("bad");
+    photo.note.textContent = photo.error;
+    say(`${photo.file.name}: ${photo.error}`);
+    if (error.code === "lost") {
+      photo.tile.append(el("button", { type: "button", class: "small", onclick: (event) => { event.target.remove(); again(photo); } }, "Try again"));
+    }
+  }
+  update();
+});
+
+function again(photo) {
+  photo.error = "";
+  photo.tile.classList.remove("bad");
+  look(photo);
+  update();
+}
+
+function addPhoto(file) {
+  const note = el("div", {}, "waiting");
+  const image = el("img", { alt: `Photo ${file.name}` });
+  image.src = URL.createObjectURL(file);
+  image.addEventListener("error", () => { image.hidden = true; });
+  const photo = { file, note, id: "", error: "" };
+  photo.tile = el("li", {}, image, el("b", {}, file.name), note,
+    el("button", { type: "button", class: "small", "aria-label": `Remove ${file.name}`, onclick: () => removePhoto(photo) }, "Remove"));
+  photos.push(photo);
+  key = newKey();
+  byId("teach-photos").append(photo.tile);
+  look(photo);
+  update();
+}
+
+function removePhoto(photo) {
+  photos = photos.filter((other) => other !== photo);
+  photo.tile.remove();
+  URL.revokeObjectURL(photo.tile.querySelector("img").src);
+  key = newKey();
+  update();
+  byId("teach-files").focus();
+}
+
+function update() {
+  const good = photos.filter((photo) => photo.id && !photo.error).length;
+  const bad = photos.filter((photo) => photo.error).length;
+  const done = good + bad;
+  byId("teach-progress").hidden = !photos.length;
+  byId("teach-bar").max = Math.max(1, photos.length);
+  byId("teach-bar").value = done;
+  byId("teach-count").textContent = `${done} of ${counted(photos.length, "photo")} looked at${bad ? `, ${bad} cannot be used` : ""}`;
+  byId("teach-go").disabled = !good || done < photos.length || !byId("teach-name").value.trim();
+  byId("teach-go").textContent = target ? `Add ${counted(good, "photo")}` : good ? `Teach from ${counted(good, "photo")}` : "Teach";
+}
+
+async function go() {
+  const name = byId("teach-name").value.trim();
+  const good = photos.filter((photo) => photo.id && !photo.error);
+  const path = target ? `/v1/classes/${encodeURIComponent(target.id)}/shots` : "/v1/classes";
+  show(byId("teach-error"), "");
+  byId("teach-go").disabled = true;
+  byId("teach-go").textContent = "Teaching …";
+  try {
+    const before = state.last.slice();
+    const taught = await post(path, name, good);
+    photos.forEach((photo) => URL.revokeObjectURL(photo.tile.querySelector("img").src));
+    photos = [];
+    fill(byId("teach-photos"));
+    byId("teach-name").value = "";
+    target = null;
+    key = newKey();
+    const model = await refresh();
+    tell(taught, model.version);
+    await compare(before, taught);
+  } catch (error) {
+    show(byId("teach-error"), words(error));
+    if (error.field === "name") byId("teach-name").focus();
+  }
+  hint();
+  update();
+}
+
+// Photos are named; those that the service has forgotten meanwhile are sent again, all of them.
+async function post(path, name, good) {
+  const named = { images: good.map((photo) => ({ id: photo.id, name: photo.file.name })) };
+  if (!target) named.name = name;
+  try {
+    return await call("POST", path, { json: named, key });
+  } catch (error) {
+    if (error.code !== "photo_gone") throw error;
+    const form = new FormData();
+    if (!target) form.append("name", name);
+    good.forEach((photo) => form.append("images", photo.file, photo.file.name));
+    return call("POST", path, { form, key });
+  }
+}
+
+function tell(taught, version) {
+  const result = byId("teach-result");
+  const undo = el("button", { type: "button", onclick: () => takeBack(undo, version, taught) }, "Undo");
+  fill(result, el("div", { class: "card" },
+    el("h3", {}, `${taught.name}: ${taught.added ? `learned from ${counted(taught.added, "photo")}` : "nothing new in these photos"}`),
+    taught.again ? el("p", {}, `${counted(taught.again, "photo")} had been learned before.`) : null,
+    taught.alike ? el("p", { class: "note" }, `There is also a class called ${taught.alike}. If both are one, undo and add the photos there.`) : null,
+    el("p", {}, `β = ${signed(taught.beta)}: what the adapter adds to this class, since it is known from few photos.`),
+    el("p", {}, "It is close to:"),
+    el("ul", { class: "near" }, taught.closest.map((near) => el("li", {},
+      face(near.thumbnail, near.name), el("b", {}, near.name), el("br"), `similarity ${near.cosine.toFixed(2)}`))),
+    el("div", { id: "teach-changes" }),
+    taught.added ? undo : null));
+  say(`${taught.name} learned from ${counted(taught.added, "photo")}. Undo is below.`);
+  result.focus();
+}
+
+async function takeBack(button, version, taught) {
+  button.disabled = true;
+  try {
+    await call("POST", `/v1/undo?version=${version}`);
+    const model = await refresh();
+    fill(byId("teach-result"), el("div", { class: "card" },
+      el("p", {}, `Undone: ${taught.name} is as it was before. The model knows ${counted(model.classes, "class", "classes")}.`)));
+    say(`Undone: ${taught.name}`);
+    byId("teach-result").focus();
+  } catch (error) {
+    button.disabled = false;
+    show(byId("teach-error"), words(error));
+  }
+}
+
+// How the answers to the photos of the Recognise tab change, by what the service remembers of them.
+async function compare(before, taught) {
+  const place = byId("teach-changes");
+  if (!before.length) {
+    fill(place, el("p", { class: "hint" }, "Photos that you look at under Recognise will show here what changes."));
+    return;
+  }
+  let answers;
+  try {
+    const found = await call("POST", "/v1/predict?top=5", { json: { images: before.map((one) => ({ id: one.id })) } });
+    answers = new Map(found.predictions.map((answer) => [answer.id, answer]));
+  } catch { return; }
+  const rows = before.filter((one) => answers.has(one.id)).map((one) => ({ ...one, now: answers.get(one.id) }));
+  const changed = rows.filter((one) => one.now.label !== one.answer.label);
+  rows.forEach((one) => { const kept = state.last.find((other) => other.id === one.id); if (kept) kept.answer = one.now; });
+  fill(place,
+    el("h4", {}, `Your last ${counted(rows.length, "photo")}: ${changed.length ? `${changed.length} ${changed.length === 1 ? "answer changes" : "answers change"}` : "no answer changes"}`),
+    el("ul", { class: "tiles" }, changed.map((one) => {
+      const image = el("img", { alt: one.file.name });
+      image.src = URL.createObjectURL(one.file);
+      image.addEventListener("load", () => URL.revokeObjectURL(image.src));
+      return el("li", {}, image, `${one.answer.label} → `, el("b", {}, one.now.label));
+    })));
+}

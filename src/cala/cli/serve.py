@@ -1,0 +1,60 @@
+"""`cala serve`: a page and an HTTP service for one model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from cala.cli.own import DEVICE, ENCODER, MODEL
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(serve)
+
+
+def serve(
+    model: Path = MODEL,
+    host: str = typer.Option("127.0.0.1", help="Address to listen on; others need a token."),
+    port: int = typer.Option(8000, min=0, max=65535, help="0 takes any that is free."),
+    token: str = typer.Option(
+        "",
+        envvar="CALA_TOKEN",
+        help="Who has it may ask and teach. Other users see options: better set CALA_TOKEN.",
+        show_default=False,
+        show_envvar=True,
+    ),
+    read_token: str = typer.Option(
+        "",
+        envvar="CALA_READ_TOKEN",
+        help="Who has it may ask and not teach.",
+        show_default=False,
+        show_envvar=True,
+    ),
+    allow_host: list[str] = typer.Option(
+        [], help="A name under which browsers reach it, such as birds.example."
+    ),
+    thumbnails: bool = typer.Option(
+        True, help="Keep small copies of taught photos beside the model, for the page."
+    ),
+    encoder: str | None = ENCODER,
+    device: str = DEVICE,
+) -> None:
+    """Open a page where anyone can teach a class, with a REST API behind it.
+
+    Nobody but this machine can reach it unless --host says otherwise; then a token is needed.
+    Ctrl-C finishes what was accepted, then ends. `/docs` lists what programs can ask for.
+
+    Examples: cala serve birds · CALA_TOKEN=… cala serve birds --host 0.0.0.0 --port 80
+    """
+    from cala.cli.devices import choose_device
+    from cala.encoders.extras import import_extra
+    from cala.model import load
+
+    for module in ("fastapi", "multipart", "prometheus_client", "uvicorn"):
+        import_extra(module, "serve")
+    from cala.app.run import run
+    from cala.app.settings import Settings
+
+    settings = Settings(host, token, read_token, tuple(allow_host), thumbnails)
+    run(load(model, encoder=encoder, device=choose_device(device)), settings, port, typer.echo)

@@ -1,0 +1,349 @@
+"""The page in a real browser, at the width of a desk and of a phone.
+
+`CALA_SCREENSHOTS=FOLDER` keeps pictures of what was seen.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from app.clients import png, teach
+from app.servers import serving
+from conftest import missing
+
+SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    try:
+        from playwright.sync_api import sync_playwright
+    except ModuleNotFoundError:
+        missing("browser", "pip install playwright")
+    if CHROMIUM is None:
+        missing("browser", "chromium is not installed")
+    flags = [
+        "--no-sandbox",
+        "--use-fake-ui-for-media-stream",
+        "--use-fake-device-for-media-stream",
+    ]
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=flags)
+        yield browser
+        browser.close()
+
+
+class Page:
+    """A page, and what it must not do."""
+
+    def __init__(self, browser, url: str, size: str, **options) -> None:
+        width, height = SIZES[size]
+        self.size, self.url = size, url
+        self.context = browser.new_context(
+            viewport={"width": width, "height": height}, has_touch=size == "phone", **options
+        )
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(15_000)
+        self.faults: list[str] = []
+        self.page.on("pageerror", lambda error: self.faults.append(str(error)))
+        self.page.on("request", self._same_host)
+
+    def _same_host(self, request) -> None:
+        if not request.url.startswith((self.url, "blob:", "data:")):
+            self.faults.append(f"asked {request.url}")
+
+    def open(self, tab: str = "") -> Page:
+        self.page.goto(f"{self.url}/#{tab}")
+        self.page.get_by_text("knows").first.wait_for()
+        return self
+
+    def shoot(self, name: str) -> None:
+        folder = os.environ.get("CALA_SCREENSHOTS")
+        if folder:
+            path = Path(folder, f"{name}-{self.size}.png")
+            self.page.screenshot(path=path, full_page=True)
+
+    def check(self) -> None:
+        assert self.faults == []
+        wide = self.page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        assert wide <= 0, f"{wide} pixels stick out"
+
+
+@pytest.fixture(params=list(SIZES))
+def seen(request, chromium, folder):
+    with serving(folder) as url:
+        page = Page(chromium, url, request.param)
+        yield page
+        page.check()
+        page.context.close()
+
+
+def files(label: int, numbers: range) -> list[dict]:
+    return [
+        {"name": f"photo {n}.png", "mimeType": "image/png", "buffer": png(label, n, side=240)}
+        for n in numbers
+    ]
+
+
+def test_teach_recognise_undo(seen):
+    page = seen.open("recognise").page
+    page.set_input_files("#recognise-files", files(12, range(100, 102)))
+    page.wait_for_selector(".answer .big >> nth=1")
+    before = page.locator(".answer .big").all_inner_texts()
+    assert "kingfisher" not in before
+    seen.shoot("recognise-before")
+
+    page.get_by_role("tab", name="Teach").click()
+    assert "No class has been taught yet" in page.inner_text("#teach-hint")
+    assert page.locator("#teach-go").is_disabled()
+    page.get_by_label("What is it called?").fill("kingfisher <b>")
+    page.set_input_files("#teach-files", files(12, range(5)))
+    page.get_by_text("5 of 5 photos looked at").wait_for()
+    seen.shoot("teach-ready")
+    page.get_by_role("button", name="Teach from 5 photos").click()
+    page.get_by_role("heading", name="kingfisher <b>: learned from 5 photos").wait_for()
+    page.get_by_text("Your last 2 photos: 2 answers change").wait_for()
+    assert "β = " in page.inner_text("#teach-result")
+    assert "knows 13 classes, 1 of them new" in page.inner_text("#about")
+    seen.shoot("teach-done")
+
+    page.get_by_role("tab", name="Recognise").click()
+    page.set_input_files("#recognise-files", files(12, range(103, 104)))
+    page.locator(".answer .big").first.filter(has_text="kingfisher <b>").wait_for()
+    page.locator(".answer summary").first.click()
+    page.locator(".answer img.face").first.wait_for()
+    seen.shoot("recognise-after")
+
+    page.get_by_role("tab", name="Classes").click()
+    page.get_by_text("13 classes").first.wait_for()
+    page.get_by_text("add kingfisher <b> (5 photos)").wait_for()
+    page.locator("#classes-list img.face").first.wait_for()
+    seen.shoot("classes")
+
+    page.get_by_role("tab", name="Teach").click()
+    page.get_by_role("button", name="Undo").click()
+    page.get_by_text("Undone: kingfisher <b>").first.wait_for()
+    assert "knows 12 classes" in page.inner_text("#about")
+    page.get_by_role("tab", name="Recognise").click()
+    page.set_input_files("#recognise-files", files(12, range(104, 105)))
+    page.wait_for_selector(".answer .big >> nth=3")
+    assert page.locator(".answer .big").first.inner_text() != "kingfisher <b>"
+
+
+def test_rename_forget_add_search(seen):
+    page = seen.open("classes").page
+    page.get_by_text("12 classes").first.wait_for()
+    page.get_by_label("Search").fill("class 1")
+    page.get_by_text("3 classes of 12").wait_for()
+    page.get_by_label("Search").fill("nothing like it")
+    page.get_by_text("No class is called anything").wait_for()
+    page.get_by_label("Search").fill("class 7")
+    page.get_by_role("button", name="Rename: class 7").click()
+    page.get_by_label("New name").fill("class 8")
+    page.locator("#ask-yes").click()
+    page.get_by_text("there is a class 'class 8' already").wait_for()
+    seen.shoot("rename-refused")
+    page.get_by_label("New name").fill("heron")
+    page.keyboard.press("Enter")
+    page.get_by_label("Search").fill("heron")
+    page.get_by_role("button", name="Forget: heron").click()
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Forget: heron").click()
+    page.locator("#ask-yes").click()
+    page.get_by_text("forget heron").wait_for()
+    page.get_by_role("button", name="Undo the last change").click()
+    page.get_by_text("undo: forget heron").wait_for()
+    page.get_by_role("button", name="Add photos: heron").click()
+    assert "these will be added" in page.inner_text("#teach-hint")
+    page.set_input_files("#teach-files", files(7, range(50, 52)))
+    page.get_by_role("button", name="Add 2 photos").click()
+    page.get_by_role("heading", name="heron: learned from 2 photos").wait_for()
+
+
+def test_bad_input(seen):
+    page = seen.open("recognise").page
+    wrong = [
+        {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"no photo"},
+        {"name": "empty.jpg", "mimeType": "image/jpeg", "buffer": b""},
+        {"name": "cut.png", "mimeType": "image/png", "buffer": png(1, 1)[:60]},
+        {"name": "large.png", "mimeType": "image/png", "buffer": bytes(34 << 20)},
+    ]
+    page.set_input_files("#recognise-files", wrong)
+    page.locator(".answer .error >> nth=3").wait_for()
+    errors = " ".join(page.locator(".answer .error").all_inner_texts())
+    assert "notes.txt: not an image" in errors
+    assert "empty.jpg: empty file" in errors
+    assert "larger than 32 MB" in errors
+    seen.shoot("bad-photos")
+
+    page.get_by_role("tab", name="Teach").click()
+    page.get_by_label("What is it called?").fill("unknown")
+    page.set_input_files("#teach-files", [*files(13, range(2)), wrong[0], files(13, range(1))[0]])
+    page.get_by_text("4 of 4 photos looked at, 2 cannot be used").wait_for()
+    page.get_by_role("button", name="Teach from 2 photos").click()
+    page.get_by_text("a class cannot be called 'unknown'").wait_for()
+    seen.shoot("teach-refused")
+    page.get_by_role("button", name="Remove notes.txt").click()
+    page.get_by_text("3 of 3 photos looked at, 1 cannot be used").wait_for()
+
+    page.get_by_role("tab", name="Check").click()
+    bad = {"name": "bad.zip", "mimeType": "application/zip", "buffer": b"no zip"}
+    page.set_input_files("#check-zip", bad)
+    page.get_by_text("the archive cannot be read").wait_for()
+    seen.shoot("check-refused")
+
+
+def test_check_and_keep(seen, photos):
+    with_token = seen.open("check").page
+    page = with_token
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as written:
+        for path in (photos / "test").rglob("*.png"):
+            written.write(path, f"{path.parent.name}/{path.name}")
+    zipped = {"name": "t.zip", "mimeType": "application/zip", "buffer": archive.getvalue()}
+    page.set_input_files("#check-zip", zipped)
+    page.get_by_text("There is nothing to trade yet").wait_for()
+    import httpx
+
+    with httpx.Client(base_url=seen.url) as client:
+        for label in (12, 13):
+            assert teach(client, f"class {label}", label).status_code == 201
+    page.set_input_files("#check-folder", str(photos / "test"))
+    slider = page.get_by_label("Operating point")
+    slider.wait_for()
+    assert "51 photos" in page.inner_text("#check-result")
+    shown = page.inner_text(".numbers")
+    slider.focus()
+    page.keyboard.press("End")
+    assert page.inner_text(".numbers") != shown
+    seen.shoot("check")
+    page.get_by_role("button", name="Keep this operating point").click()
+    page.get_by_text("Kept.").wait_for()
+    kept = httpx.get(f"{seen.url}/v1/history").json()["changes"][0]["text"]
+    assert re.match(r"tune delta ", kept)
+
+
+def test_keyboard_alone(seen):
+    page = seen.open().page
+    page.get_by_role("tab", name="Recognise").focus()
+    page.keyboard.press("ArrowRight")
+    assert page.locator("#teach").is_visible()
+    assert page.evaluate("document.activeElement.id") == "tab-teach"
+    page.keyboard.press("End")
+    assert page.locator("#check").is_visible()
+    page.keyboard.press("Home")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "recognise-files"
+
+
+def test_every_field_has_a_name(seen):
+    page = seen.open().page
+    for tab in ("recognise", "teach", "classes", "check"):
+        seen.open(tab)
+        page.wait_for_timeout(100)
+        nameless = page.evaluate(
+            """() => [...document.querySelectorAll("input, select, button, progress, [role=img]")]
+            .filter((n) => n.checkVisibility() && !(n.labels && n.labels.length)
+              && !n.textContent.trim() && !n.getAttribute("aria-label")
+              && !n.getAttribute("aria-labelledby")).map((n) => n.outerHTML)"""
+        )
+        assert nameless == []
+
+
+def test_camera(seen):
+    page = seen.open().page
+    page.get_by_role("button", name="Take a photo").click()
+    page.locator("#camera-yes:enabled").click()
+    page.locator(".answer .big").first.wait_for()
+
+
+def test_dark(chromium, folder):
+    with serving(folder) as url:
+        page = Page(chromium, url, "desktop", color_scheme="dark").open("recognise")
+        page.page.set_input_files("#recognise-files", files(3, range(100, 101)))
+        page.page.locator(".answer .big").wait_for()
+        page.shoot("dark")
+        page.check()
+        page.context.close()
+
+
+def test_a_lost_connection_comes_back(chromium, folder):
+    with serving(folder) as url:
+        page = Page(chromium, url, "phone").open("teach")
+        page.page.get_by_label("What is it called?").fill("wader")
+        page.page.set_input_files("#teach-files", files(14, range(3)))
+        page.page.get_by_text("3 of 3 photos looked at").wait_for()
+    port = int(url.rpartition(":")[2])
+    page.page.get_by_role("button", name="Teach from 3 photos").click()
+    page.page.get_by_text("This page tries again by itself").wait_for()
+    page.shoot("lost")
+    with serving(folder, port=port):
+        page.page.locator("#lost").wait_for(state="hidden")
+        page.page.get_by_role("button", name="Teach from 3 photos").click()  # photos are sent again
+        page.page.get_by_role("heading", name="wader: learned from 3 photos").wait_for()
+        page.check()
+        page.context.close()
+
+
+def test_token(chromium, folder):
+    token, read = "a secret of many letters".replace(" ", "-"), "another-one-to-read"
+    with serving(folder, token=token, read_token=read) as url:
+        page = Page(chromium, url, "phone")
+        page.page.goto(url)
+        page.page.get_by_label("Token").fill("wrong")
+        page.page.get_by_role("button", name="Go on").click()
+        page.page.get_by_text("The token is wrong").wait_for()
+        page.shoot("token")
+        page.page.get_by_label("Token").fill(read)
+        page.page.get_by_role("button", name="Go on").click()
+        page.page.get_by_text("knows 12 classes").wait_for()
+        page.page.get_by_role("tab", name="Teach").click()
+        page.page.get_by_text("Your token may ask and not teach").wait_for()
+        page.check()
+        page.context.close()
+        other = Page(chromium, url, "desktop")
+        other.page.goto(f"{url}/#token={token}")
+        other.page.get_by_text("knows 12 classes").wait_for()
+        assert "token" not in other.page.url
+        other.context.close()
+
+
+def test_a_thousand_classes(chromium, folder):
+    """Rows are made up on the way to the page: a model of this size would take a minute to make."""
+    with serving(folder) as url:
+        page = Page(chromium, url, "phone")
+
+        def thousand(route):
+            answer = route.fetch()
+            found = answer.json()
+            row = found["classes"][0]
+            query = re.search(r"offset=(\d+)", route.request.url)
+            start = int(query[1])
+            rows = [
+                {**row, "id": f"{n}-x", "name": f"class {n}", "order": n}
+                for n in range(start, min(start + 60, 1000))
+            ]
+            route.fulfill(
+                response=answer, json={**found, "total": 1000, "found": 1000, "classes": rows}
+            )
+
+        page.page.route("**/v1/classes?*", thousand)
+        page.open("classes")
+        page.page.get_by_text("1,000 classes").wait_for()
+        assert page.page.locator("#classes-list > li").count() <= 180
+        for _ in range(3):
+            page.page.locator("#classes-more").scroll_into_view_if_needed()
+            page.page.wait_for_timeout(150)
+        assert page.page.locator("#classes-list > li").count() > 180
+        page.shoot("thousand")
+        page.check()
+        page.context.close()

@@ -1,0 +1,88 @@
+"""A real process: killed while it is taught, and ended while it works."""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+import time
+
+import httpx
+import pytest
+
+import cala
+from app.clients import form
+from app.servers import start
+from cala.errors import InputError
+from cala.model.model import load
+
+
+def teach(url: str, name: str, label: int) -> dict:
+    answer = httpx.post(
+        f"{url}/v1/classes",
+        data={"name": name},
+        files=form(label, range(3)),
+        headers={"Idempotency-Key": f"key of {name}"},
+        timeout=30,
+    )
+    assert answer.status_code == 201, answer.text
+    return answer.json()
+
+
+@pytest.mark.parametrize(
+    "kills", [3, pytest.param(20, marks=pytest.mark.long)], ids=["few", "many"]
+)
+def test_kill_9(folder, kills):
+    draw = random.Random(0)
+    acknowledged: list[str] = []
+    pending = "new 0"
+    for kill in range(kills + 1):
+        process, url = start(folder)
+        if kill == kills:  # the last one lives: what was not answered is asked again, once
+            assert teach(url, pending, 100 + len(acknowledged))["name"] == pending
+            acknowledged.append(pending)
+            found = httpx.get(f"{url}/v1/classes", params={"kind": "new", "limit": 1000}).json()
+            process.terminate()
+            assert process.wait(30) == 0
+            break
+        ending = threading.Timer(draw.uniform(0.02, 0.6), process.kill)
+        ending.start()
+        try:
+            while True:
+                pending = f"new {len(acknowledged)}"
+                teach(url, pending, 100 + len(acknowledged))
+                acknowledged.append(pending)
+        except httpx.TransportError:
+            pass
+        process.wait(30)
+        names = load(folder).classes[12:]  # checks every byte
+        assert names[: len(acknowledged)] == acknowledged
+        assert names[len(acknowledged) :] in ([], [pending])
+    assert [(c["name"], c["photos"]) for c in found["classes"]] == [(n, 3) for n in acknowledged]
+    assert len(acknowledged) > kills / 2
+
+
+def test_sigterm_finishes_what_was_accepted(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("CALA_CACHE", str(tmp_path / "cache"))
+    process, url = start(folder, "--encoder", "torch:model.photos:slow_colours")
+    answers: list[dict] = []
+    asking = threading.Thread(target=lambda: answers.append(teach(url, "slow", 30)))
+    asking.start()
+    started = tmp_path / "started"
+    until = time.monotonic() + 30
+    while not started.exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    asking.join(30)
+    assert process.wait(30) == 0
+    assert answers[0]["name"] == "slow"
+    assert "slow" in cala.load(folder).classes
+
+
+def test_a_port_that_is_taken(folder):
+    from cala.app.run import listen
+
+    with listen("127.0.0.1", 0) as taken:
+        taken.listen()
+        with pytest.raises(InputError, match="--port"):
+            listen("127.0.0.1", taken.getsockname()[1])

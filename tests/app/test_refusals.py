@@ -1,0 +1,309 @@
+"""What is refused, and how."""
+
+from __future__ import annotations
+
+import io
+import logging
+import zipfile
+import zlib
+
+import pytest
+from PIL import Image
+
+from app.clients import b64, client_of, form, png, problem, teach
+from cala.app.settings import Settings
+from cala.errors import InputError
+
+TOKEN, READ = "t" * 20, "r" * 20
+
+
+def test_bad_photos(client):
+    def sent(data: bytes):
+        return client.post("/v1/predict", files={"images": ("a.jpg", data)})
+
+    problem(sent(b""), 422, "bad_image", "images[0]")
+    problem(sent(b"no image"), 422, "bad_image", "images[0]")
+    problem(sent(png(1, 1)[:60]), 422, "bad_image", "images[0]")
+    problem(client.post("/v1/predict", files={"other": png(1, 1)}), 422, "bad_value", "other")
+    problem(client.post("/v1/predict", json={}), 422, "bad_value", "images")
+    problem(client.post("/v1/predict", content=b"x"), 415, "wrong_media_type", "Content-Type")
+    problem(client.post("/v1/predict", data={"x": "y"}, files=form(1, range(1))), 422, "bad_value")
+    bad = client.post(
+        "/v1/predict", content=b"x", headers={"content-type": "multipart/form-data; boundary=a"}
+    )
+    problem(bad, 400, "bad_request", "body")
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ([], "body"),
+        ({"images": {}}, "images"),
+        ({"images": [1]}, "images[0]"),
+        ({"images": [{}]}, "images[0]"),
+        ({"images": [{"data": "x", "id": "y"}]}, "images[0]"),
+        ({"images": [{"data": "§"}]}, "images[0].data"),
+        ({"images": [{"id": "../x"}]}, "images[0].id"),
+        ({"images": [], "name": 3}, "name"),
+    ],
+)
+def test_bad_json(client, body, field):
+    problem(client.post("/v1/predict", json=body), 422, "bad_value", field)
+
+
+def test_json_that_is_none(client):
+    for text in (b"{", b"\xff", b"[" * 100_000):
+        answer = client.post(
+            "/v1/predict", content=text, headers={"content-type": "application/json"}
+        )
+        problem(answer, 422, "bad_value", "body")
+
+
+def test_a_photo_that_was_never_sent(client):
+    problem(client.post("/v1/predict", json={"images": [{"id": "0" * 64}]}), 410, "photo_gone")
+
+
+def test_bad_teaching_changes_nothing(client, folder):
+    before = (folder / "model.json").read_bytes()
+    problem(teach(client, "class 3", 12), 409, "class_exists", "name")
+    for name in ("", " ", "unknown", "\0", "x" * 201):
+        problem(teach(client, name, 12), 422, "bad_value")
+    problem(client.post("/v1/classes", files=form(12, range(2))), 422, "bad_value", "name")
+    problem(client.post("/v1/classes", json={"name": "a"}), 422, "bad_value", "images")
+    files = [*form(12, range(2)), ("images", ("x.png", b"bad"))]
+    answer = client.post("/v1/classes", data={"name": "a"}, files=files)
+    problem(answer, 422, "bad_image", "images[2]")
+    known = {"images": ("k.png", png(0, 0))}
+    problem(client.post("/v1/classes", data={"name": "a"}, files=known), 422, "bad_value")
+    problem(teach(client, "a", 12, key=" " * 300), 422, "bad_value", "Idempotency-Key")
+    lone = b'{"name": "\\ud800", "images": [{"data": ""}]}'
+    answer = client.post("/v1/classes", content=lone, headers={"content-type": "application/json"})
+    problem(answer, 422, "bad_value", "name")
+    problem(client.post("/v1/classes/99-ab/shots", files=form(12, range(2))), 404, "no_such_class")
+    first = client.get("/v1/classes").json()["classes"][0]["id"]
+    problem(client.patch(f"/v1/classes/{first}", json={"name": "class 1"}), 409, "class_exists")
+    problem(client.patch(f"/v1/classes/{first}", json={"name": ""}), 422, "bad_value")
+    problem(client.patch(f"/v1/classes/{first}", json={"nom": ""}), 422, "bad_value", "name")
+    assert (folder / "model.json").read_bytes() == before
+
+
+def test_two_classes_must_remain(client):
+    for row in client.get("/v1/classes").json()["classes"][:10]:
+        assert client.delete(f"/v1/classes/{row['id']}").status_code == 200
+    last = client.get("/v1/classes").json()["classes"][0]["id"]
+    problem(client.delete(f"/v1/classes/{last}"), 422, "bad_value")
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/nothing", "/static/../routes.py", "/static/%2e%2e/routes.py", "/v1/classes/../x"]
+)
+def test_no_such_path(client, path):
+    assert client.get(path).status_code == 404
+
+
+@pytest.mark.parametrize("digest", ["0" * 64, "..%2f..%2fmodel.json", "model.json", "A" * 64])
+def test_thumbnails_are_only_those(client, digest):
+    assert client.get(f"/v1/thumbnails/{digest}").status_code == 404
+
+
+def test_limits(folder):
+    limits = {"body": 20_000, "file": 5_000, "pixels": 200, "predict": 3, "teach": 2}
+    with client_of(folder, limits=limits) as client:
+        problem(client.post("/v1/predict", files=form(1, range(4))), 413, "too_many_files")
+        problem(client.post("/v1/predict", files=form(1, range(50))), 413, "too_many_files")
+        images = [{"data": b64(png(1, n))} for n in range(4)]
+        problem(client.post("/v1/predict", json={"images": images}), 413, "too_many_files")
+        problem(teach(client, "a", 12, count=3), 413, "too_many_files")
+        large = {"images": ("a.png", b"x" * 6_000)}
+        problem(client.post("/v1/predict", files=large), 413, "file_too_large", "images[0]")
+        answer = client.post("/v1/predict", json={"images": [{"data": "A" * 8_000}]})
+        problem(answer, 413, "file_too_large", "images[0]")
+        larger = {"images": ("a.png", b"x" * 30_000)}
+        problem(client.post("/v1/predict", files=larger), 413, "too_large", "body")
+        chunks = (b"x" * 1000 for _ in range(100))
+        answer = client.post(
+            "/v1/predict", content=chunks, headers={"content-type": "application/json"}
+        )
+        problem(answer, 413, "too_large", "body")
+        many = {"images": ("a.png", png(1, 1, side=20))}
+        body = problem(client.post("/v1/predict", files=many), 422, "bad_image", "images[0]")
+        assert "20×20 pixels" in body["detail"]
+        wide = client.patch("/v1/model", content=b'{"reject": "' + b"x" * 30_000 + b'"}')
+        problem(wide, 413, "too_large")
+
+
+def test_a_decompression_bomb(client):
+    """A PNG of a few kB that says it is 60,000 pixels wide and high."""
+    written = io.BytesIO()
+    Image.new("1", (60_000, 60_000)).save(written, "PNG")
+    body = problem(
+        client.post("/v1/predict", files={"images": ("b.png", written.getvalue())}),
+        422,
+        "bad_image",
+    )
+    assert "pixels" in body["detail"]
+
+
+def packed(members: dict[str, bytes], kind: int = zipfile.ZIP_DEFLATED) -> bytes:
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w", kind) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return written.getvalue()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../a/1.png", "/a/1.png", "a/../../b/1.png", "C:/a/1.png", "a\\..\\1.png", "1.png", "a/1.txt"],
+)
+def test_archives_with_tricks(client, name, tmp_path):
+    data = packed({name: png(1, 1)})
+    problem(client.post("/v1/evaluate", files={"archive": ("a.zip", data)}), 422, "bad_archive")
+
+
+def test_bad_archives(folder):
+    with client_of(folder, limits={"unpacked": 100_000, "file": 50_000, "check": 5}) as client:
+
+        def refused(data: bytes, code: str = "bad_archive", status: int = 422):
+            return problem(
+                client.post("/v1/evaluate", files={"archive": ("a.zip", data)}), status, code
+            )
+
+        refused(b"no zip")
+        refused(packed({"a/1.png": png(1, 1)})[:-30])
+        refused(packed({"a/1.png": bytes(60_000)}))  # unpacks to more than a photo may be
+        refused(packed({f"a/{n}.png": bytes(40_000) for n in range(4)}))
+        refused(packed({f"a/{n}.png": b"x" for n in range(6)}), "too_many_files", 413)
+        refused(packed({f"a/{n}/": b"" for n in range(60)}), "too_many_files", 413)
+        refused(lying(60_000))
+        refused(packed({"a/1.png": b"no image"}), "bad_image")
+        both = [("archive", ("a.zip", packed({"a/1.png": png(1, 1)}))), *form(1, range(1))]
+        problem(client.post("/v1/evaluate", files=both), 422, "bad_value", "archive")
+
+
+def lying(size: int) -> bytes:
+    """An archive whose member says that it is small."""
+    data = packed({"a/1.png": bytes(size)})
+    honest = size.to_bytes(4, "little")
+    assert data.count(honest) == 2
+    return data.replace(honest, (1000).to_bytes(4, "little"))
+
+
+def test_unlabelled_photos_cannot_be_judged(client):
+    problem(client.post("/v1/evaluate", files=form(1, range(2))), 422, "bad_value")
+    answer = client.post("/v1/evaluate", files=form(1, range(2)), data={"labels": ["a"]})
+    problem(answer, 422, "bad_value", "labels")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://127.0.0.1:9999"},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+    ],
+)
+def test_other_origins(client, headers):
+    problem(client.post("/v1/undo", headers=headers), 403, "cross_origin", "Origin")
+    answer = client.post("/v1/predict", files=form(1, range(1)), headers=headers)
+    problem(answer, 403, "cross_origin")
+
+
+def test_the_own_origin(client):
+    own = {"origin": "http://127.0.0.1:8000", "sec-fetch-site": "same-origin"}
+    assert client.post("/v1/predict", files=form(1, range(1)), headers=own).status_code == 200
+
+
+def test_dns_rebinding(client):
+    for host in ("evil.example", "evil.example:8000", "", "127.0.0.1.evil.example"):
+        answer = client.get("/v1/model", headers={"host": host})
+        problem(answer, 421, "wrong_host", "Host")
+    for host in ("localhost:8000", "[::1]:8000", "127.0.0.1"):
+        assert client.get("/v1/model", headers={"host": host}).status_code == 200
+
+
+def test_tokens_and_rights(folder, caplog):
+    caplog.set_level(logging.DEBUG)
+    with client_of(folder, host="0.0.0.0", token=TOKEN, read_token=READ) as client:
+        problem(client.get("/v1/model"), 401, "token_needed", "Authorization")
+        for wrong in ("Bearer x", f"Basic {TOKEN}", "Bearer", f"Bearer {TOKEN}x", "Bearer ü"):
+            answer = client.get("/v1/model", headers={"authorization": wrong.encode()})
+            problem(answer, 401, "token_needed")
+        problem(client.get("/metrics"), 401, "token_needed")
+        for path in ("/", "/docs", "/healthz", "/readyz", "/static/main.js"):
+            assert client.get(path).status_code == 200
+        client.headers["authorization"] = f"Bearer {READ}"
+        assert client.get("/v1/model").json()["right"] == "read"
+        assert client.post("/v1/predict", files=form(1, range(1))).status_code == 200
+        problem(teach(client, "a", 12), 403, "read_only")
+        first = client.get("/v1/classes").json()["classes"][0]["id"]
+        for method, path in (
+            ("POST", f"/v1/classes/{first}/shots"),
+            ("PATCH", f"/v1/classes/{first}"),
+            ("DELETE", f"/v1/classes/{first}"),
+            ("PATCH", "/v1/model"),
+            ("POST", "/v1/undo"),
+            ("POST", "/v1/redo"),
+        ):
+            problem(client.request(method, path), 403, "read_only")
+        client.headers["authorization"] = f"Bearer {TOKEN}"
+        assert teach(client, "a", 12).status_code == 201
+    assert TOKEN not in caplog.text
+    assert READ not in caplog.text
+    assert TOKEN not in repr(Settings(host="0.0.0.0", token=TOKEN))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"host": "0.0.0.0"},
+        {"host": "192.168.1.2"},
+        {"host": "birds.example"},
+        {"token": "short"},
+        {"read_token": READ},
+        {"token": TOKEN, "read_token": TOKEN},
+    ],
+)
+def test_settings_that_are_not_safe(settings):
+    with pytest.raises(InputError, match="token"):
+        Settings(**settings)
+
+
+def test_busy(folder):
+    with client_of(folder) as client:
+        client.app.state.service.looker.waiting = 10_000
+        answer = client.post("/v1/predict", files=form(1, range(1)))
+        problem(answer, 503, "busy")
+        assert answer.headers["retry-after"] == "1"
+
+
+def test_photos_that_take_too_long(folder):
+    with client_of(folder, limits={"seconds": 0.0}) as client:
+        service = client.app.state.service
+        service.limits = service.limits  # the body arrives at once in this process
+        answer = client.post("/v1/predict", files=form(1, range(1)))
+        assert answer.status_code in (408, 503)
+
+
+def test_mistakes_of_ours_say_nothing(client, monkeypatch):
+    def broken(*_, **__):
+        raise RuntimeError("secret detail")
+
+    monkeypatch.setattr("cala.app.service.predictions", broken)
+    answer = client.post("/v1/predict", files=form(1, range(1)))
+    body = problem(answer, 500, "internal")
+    assert "secret" not in answer.text
+    assert body["fix"]
+
+
+def test_deflate_that_never_ends(client):
+    """A request that claims to be compressed is taken as the bytes that it is."""
+    data = zlib.compress(b"0" * 1_000_000)
+    answer = client.post(
+        "/v1/predict",
+        content=data,
+        headers={"content-type": "application/json", "content-encoding": "deflate"},
+    )
+    problem(answer, 422, "bad_value", "body")
