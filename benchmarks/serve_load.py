@@ -6,8 +6,8 @@
 1. alone: the service's own decoders and encoder, fed by as many tasks as there will be clients,
    in a process without HTTP. What follows is measured against this.
 2. predicting: the clients ask over HTTP, each with one photo that nobody has sent before.
-3. teaching: the same while one more client teaches classes of five photos. Answers for classes whose
-   teaching was acknowledged before the request was sent must be right.
+3. teaching: the same while one more client teaches classes of five photos. Answers for classes
+   whose teaching was acknowledged before the request was sent must be right.
 4. memory: the server's resident set over many requests.
 
 Photos are drawn here, 640 × 480 JPEG; each request appends other bytes behind the end of its file,

@@ -4,8 +4,6 @@ import shutil
 
 import pytest
 
-pytest.importorskip("fastapi")
-
 import cala
 from app.clients import client_of
 from model.photos import ENCODER, write_photos

@@ -48,8 +48,8 @@ class Guard:
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
-                if scope["path"].startswith("/v1/"):
-                    headers.setdefault("cache-control", "no-store")
+                private = scope["path"].startswith("/v1/")
+                headers.setdefault("cache-control", "no-store" if private else "no-cache")
             await send(message)
 
         headers = Headers(scope=scope)

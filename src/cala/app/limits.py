@@ -1,4 +1,7 @@
-"""How much a request may bring, and how long it may take to bring it."""
+"""How much a request may bring, and how long it may take to bring it.
+
+A slow line is no fault: what counts is that something arrives, and that it ends some day.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ class BodyLimit:
             return await self.app(scope, receive, send)
         large = scope["path"] in LARGE
         most = self.limits.archive if large else self.limits.body
-        deadline = time.monotonic() + (self.limits.check_seconds if large else self.limits.seconds)
+        deadline = time.monotonic() + self.limits.check_seconds
         length = Headers(scope=scope).get("content-length", "0")
         if not length.isdecimal() or int(length) > most:
             return await _too_large(most).response()(scope, receive, send)
@@ -36,8 +39,8 @@ class BodyLimit:
             if ended:  # what follows the body is only the end of the connection
                 return await receive()
             try:
-                left = max(0.0, deadline - time.monotonic())
-                message = await asyncio.wait_for(receive(), left)
+                left = min(self.limits.idle, deadline - time.monotonic())
+                message = await asyncio.wait_for(receive(), max(0.0, left))
             except asyncio.TimeoutError:
                 raise _too_slow() from None
             arrived += len(message.get("body", b""))

@@ -71,7 +71,10 @@ def router(service: Service) -> APIRouter:
     async def evaluate(request: Request, reject: Rate = None) -> Any:
         """How well it does on labelled photos: files with one `labels` each, or a zip file
         `archive` with a folder for each class."""
-        return await service.evaluate(await photos(request, limits.check), reject)
+        try:
+            return await service.evaluate(await photos(request, limits.check), reject)
+        finally:
+            await request.close()
 
     @api.get("/classes", response_model=ClassList)
     async def classes(
@@ -185,7 +188,8 @@ def router(service: Service) -> APIRouter:
     async def small(digest: str) -> Any:
         """The small copy of a photo that a class was learned from."""
         snapshot = service.snapshot
-        if not DIGEST.fullmatch(digest) or digest not in snapshot.pictures:
+        # Copies of forgotten photos stay for undo, and are nobody's business until then.
+        if not DIGEST.fullmatch(digest) or digest not in snapshot.digests:
             raise _no_thumbnail()
         path = thumbnail(service.model.path, digest)
         if not path.is_file():

@@ -48,6 +48,7 @@ def listen(host: str, port: int) -> socket.socket:
         listener = socket.socket(family, kind, proto)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(place)
+        listener.listen(128)  # from here on nobody is turned away
         return listener
     except (OSError, OverflowError, UnicodeError) as error:
         raise InputError(

@@ -19,7 +19,8 @@ class Limits:
     body, archive : bytes of a request, and of one that brings labelled photos
     file, pixels : of one photo; unpacked : bytes of all files of an archive together
     predict, teach, check : photos of one request
-    seconds : for a body to arrive, and then for its photos to be looked at
+    idle : seconds without a byte of a body; seconds : for its photos to be looked at
+    check_seconds : for a body to arrive, and for many labelled photos to be looked at
     waiting : photos in the queue before the encoder, from where on requests are turned away
     recent : bytes of embeddings and small copies that are kept for photos to be named again
     """
@@ -32,6 +33,7 @@ class Limits:
     predict: int = 64
     teach: int = 200
     check: int = 5000
+    idle: float = 30.0
     seconds: float = 60.0
     check_seconds: float = 900.0
     waiting: int = 1024

@@ -63,7 +63,9 @@ class Snapshot:
         """
         seen = self.knowledge.seen
         owners, first = np.unique(seen.owner.numpy(), return_index=True)
-        digest = {int(o): bytes(seen.digest[int(f)].numpy()) for o, f in zip(owners, first)}
+        digest = {
+            int(o): bytes(seen.digest[int(f)].numpy()) for o, f in zip(owners, first, strict=True)
+        }
         numbers = self.knowledge.classifier.head_.classes
         return tuple(f"{number}-{digest.get(number, b'').hex()[:12]}" for number in numbers)
 
@@ -102,6 +104,11 @@ class Snapshot:
             if owner in numbers:
                 found[numbers[owner]].append(row.tobytes().hex())
         return found
+
+    @cached_property
+    def digests(self) -> frozenset[str]:
+        """Of all photos that its classes were learned from."""
+        return frozenset(digest.hex() for digest in self.knowledge.seen.owners())
 
     @cached_property
     def faces(self) -> dict[int, list[str]]:

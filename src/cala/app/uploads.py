@@ -54,7 +54,11 @@ async def read_request(request: Request, limits: Limits, most: int) -> Sent:
     if kind == "application/json":
         return _from_json(await request.body(), limits, most)
     if kind == "multipart/form-data":
-        return await _from_form(await _form(request, most), limits, most)
+        try:
+            return await _from_form(await _form(request, most), limits, most)
+        except BaseException:
+            await request.close()
+            raise
     raise Problem(
         415,
         "wrong_media_type",

@@ -51,7 +51,7 @@ def serve(
     from cala.encoders.extras import import_extra
     from cala.model import load
 
-    for module in ("fastapi", "multipart", "prometheus_client", "uvicorn"):
+    for module in ("fastapi", "python_multipart", "prometheus_client", "uvicorn"):
         import_extra(module, "serve")
     from cala.app.run import run
     from cala.app.settings import Settings

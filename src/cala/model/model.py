@@ -256,6 +256,7 @@ class Model:
                 "--max-base-loss, --delta or --reject)"
             )
         check_base_loss(max_base_loss)
+        check_delta(delta)
         if reject is not None:
             check_reject(reject)
 
@@ -391,6 +392,12 @@ def check_base_loss(loss: Any) -> None:
             f"max_base_loss is {loss!r}: give a share from 0 to below 1, such as 0.01 for one "
             "photo in a hundred"
         )
+
+
+def check_delta(delta: Any) -> None:
+    """A shift of logits, which lie within some hundreds."""
+    if delta is not None and not (isinstance(delta, Real) and abs(float(delta)) <= 1000):
+        raise InputError(f"delta is {delta!r}: give a number from -1000 to 1000")
 
 
 def _one_each(label: Any, count: int) -> list[str]:
