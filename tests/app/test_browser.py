@@ -19,6 +19,7 @@ from app.servers import serving
 from conftest import missing
 
 SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
+TIMEOUT = 120_000  # ms: costs nothing where all goes well, and machines may be busy
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
@@ -36,7 +37,7 @@ def chromium():
         "--use-fake-device-for-media-stream",
     ]
     with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=CHROMIUM, args=flags)
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=flags, timeout=TIMEOUT)
         yield browser
         browser.close()
 
@@ -51,7 +52,7 @@ class Page:
             viewport={"width": width, "height": height}, has_touch=size == "phone", **options
         )
         self.page = self.context.new_page()
-        self.page.set_default_timeout(15_000)
+        self.page.set_default_timeout(TIMEOUT)
         self.faults: list[str] = []
         self.page.on("pageerror", lambda error: self.faults.append(str(error)))
         self.page.on("request", self._same_host)
