@@ -63,7 +63,7 @@ function tell(body, answer, file, teachThis) {
   const unknown = answer.label !== answer.best;
   fill(body,
     el("p", { class: "big" }, unknown ? "Unknown" : answer.label),
-    el("p", {}, unknown ? `Nothing fits well. The closest is ${answer.best}.`
+    el("p", {}, unknown ? `Nothing fits well. The closest is ${answer.best}; the bars only compare the classes with each other.`
       : `${percent(answer.probability)} against the other classes${answer.unknown ? " (perhaps unknown)" : ""}`),
     answer.changed ? el("div", { class: "two" },
       el("div", {}, el("small", {}, "with the adapter"), answer.best),

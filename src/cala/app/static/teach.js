@@ -143,7 +143,8 @@ async function go() {
     target = null;
     key = newKey();
     const model = await refresh();
-    tell(taught, model.version);
+    const row = await call("GET", `/v1/classes/${encodeURIComponent(taught.id)}`);
+    tell(taught, model.version, row.relatives);
     await compare(before, taught);
   } catch (error) {
     show(byId("teach-error"), words(error));
@@ -168,20 +169,21 @@ async function post(path, name, good) {
   }
 }
 
-function tell(taught, version) {
+function tell(taught, version, relatives) {
   const result = byId("teach-result");
   const undo = el("button", { type: "button", onclick: () => takeBack(undo, version, taught) }, "Undo");
   fill(result, el("div", { class: "card" },
-    el("h3", {}, `${taught.name}: ${taught.added ? `learned from ${counted(taught.added, "photo")}` : "nothing new in these photos"}`),
+    el("div", { class: "head" },
+      el("h3", {}, `${taught.name}: ${taught.added ? `learned from ${counted(taught.added, "photo")}` : "nothing new in these photos"}`),
+      taught.added ? undo : null),
     taught.again ? el("p", {}, `${counted(taught.again, "photo")} had been learned before.`) : null,
     taught.alike ? el("p", { class: "note" }, `There is also a class called ${taught.alike}. If both are one, undo and add the photos there.`) : null,
     el("p", {}, `β = ${signed(taught.beta)}: what the adapter adds to this class, since it is known from few photos.`),
     el("p", {}, "It is close to:"),
-    el("ul", { class: "near" }, taught.closest.map((near) => el("li", {},
+    el("ul", { class: "near" }, relatives.map((near) => el("li", {},
       face(near.thumbnail, near.name), el("b", {}, near.name), el("br"), `similarity ${near.cosine.toFixed(2)}`))),
-    el("div", { id: "teach-changes" }),
-    taught.added ? undo : null));
-  say(`${taught.name} learned from ${counted(taught.added, "photo")}. Undo is below.`);
+    el("div", { id: "teach-changes" })));
+  say(`${taught.name} learned from ${counted(taught.added, "photo")}. Undo is beside it.`);
   result.focus();
 }
 
