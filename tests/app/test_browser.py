@@ -12,6 +12,7 @@ import shutil
 import zipfile
 from pathlib import Path
 
+import httpx
 import pytest
 
 from app.clients import png, teach
@@ -62,7 +63,8 @@ class Page:
             self.faults.append(f"asked {request.url}")
 
     def open(self, tab: str = "") -> Page:
-        self.page.goto(f"{self.url}/#{tab}")
+        self.page.goto(f"{self.url}/#/{tab}")
+        self.page.reload()  # another place of the same page would not be opened anew
         self.page.get_by_text("knows").first.wait_for()
         return self
 
@@ -203,8 +205,7 @@ def test_bad_input(seen):
 
 
 def test_check_and_keep(seen, photos):
-    with_token = seen.open("check").page
-    page = with_token
+    page = seen.open("check").page
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as written:
         for path in (photos / "test").rglob("*.png"):
@@ -212,8 +213,6 @@ def test_check_and_keep(seen, photos):
     zipped = {"name": "t.zip", "mimeType": "application/zip", "buffer": archive.getvalue()}
     page.set_input_files("#check-zip", zipped)
     page.get_by_text("There is nothing to trade yet").wait_for()
-    import httpx
-
     with httpx.Client(base_url=seen.url) as client:
         for label in (12, 13):
             assert teach(client, f"class {label}", label).status_code == 201

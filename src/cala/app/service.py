@@ -180,14 +180,12 @@ class Service:
         return answer, True
 
     def _taken(self, name: str) -> Problem:
-        column = self.snapshot.column_of.get(name)
-        where = "" if column is None else f"/v1/classes/{self.snapshot.ids[column]}/shots"
         return Problem(
             409,
             "class_exists",
             f"there is a class '{name}' already",
             field="name",
-            fix=f"choose another name, or add photos to it: POST {where}",
+            fix="choose another name, or add the photos to that class",
         )
 
     async def rename(self, id: str, name: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ const PAGE = 60;
 const CHANGES = 10;
 let shown = 0;
 let changes = 0;
+let looks = 0;
 let turn = 0; // answers to an older search are thrown away
 let addPhotos = () => {};
 
@@ -31,8 +32,8 @@ export function openClasses() {
   byId("undo").disabled = !mayTeach() || !state.model.can_undo;
   byId("redo").disabled = !mayTeach() || !state.model.can_redo;
   list();
-  fill(byId("history"));
   changes = 0;
+  looks += 1;
   older();
 }
 
@@ -123,9 +124,12 @@ async function changed(text) {
 }
 
 async function older() {
+  const start = changes;
+  const mine = looks;
   try {
-    const found = await call("GET", `/v1/history?offset=${changes}&limit=${CHANGES}`);
-    if (changes === 0) fill(byId("history"));
+    const found = await call("GET", `/v1/history?offset=${start}&limit=${CHANGES}`);
+    if (mine !== looks || start !== changes) return; // a newer look, or one that was quicker
+    if (start === 0) fill(byId("history"));
     changes += found.changes.length;
     byId("history").append(...found.changes.map((one) => el("li", { value: one.version }, one.text,
       el("time", { datetime: one.time }, new Date(one.time).toLocaleString()))));

@@ -19,7 +19,8 @@ function open(name, focus = false) {
     byId(tab.getAttribute("aria-controls")).hidden = !on;
     if (on && focus) tab.focus();
   }
-  if (location.hash !== `#${name}`) history.replaceState(null, "", `#${name}`);
+  // With a slash: the name alone would make the browser jump to the panel and mark it.
+  if (location.hash !== `#/${name}`) history.replaceState(null, "", `#/${name}`);
   if (name === "classes") refresh().catch(() => {});
 }
 
@@ -37,7 +38,7 @@ tabs.forEach((tab, place) => {
 const given = /^#token=(.+)$/.exec(location.hash);
 if (given) {
   setToken(decodeURIComponent(given[1]));
-  history.replaceState(null, "", "#recognise");
+  history.replaceState(null, "", "#/recognise");
 }
 
 let asking = null;
@@ -57,7 +58,7 @@ teach();
 classes((row) => { open("teach"); teachClass(row); });
 check();
 byId("where").textContent = location.host;
-const start = location.hash.slice(1);
+const start = location.hash.slice(2);
 if (tabs.some((tab) => tab.getAttribute("aria-controls") === start)) open(start);
 
 async function first() {

@@ -28,7 +28,7 @@ export function recognise(teachThis) {
       tell(body, answer, file, teachThis);
       say(`${file.name}: ${spoken(answer)}`);
     } catch (error) {
-      card.querySelector("img").hidden = error.code === "bad_image";
+      if (error.code === "bad_image") card.querySelector("img").hidden = true;
       fill(body,
         el("p", { class: "error", role: "alert" }, words(error)),
         el("div", { class: "row" },
