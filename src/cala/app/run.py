@@ -7,6 +7,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import uvicorn
 
@@ -64,7 +65,7 @@ def address(listener: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def _quiet_signals() -> dict[int, object]:
+def _quiet_signals() -> dict[int, Any]:
     """The server hands signals on when it has ended, and by then they have done their work."""
     if threading.current_thread() is not threading.main_thread():
         return {}
