@@ -301,11 +301,11 @@ def test_token(chromium, folder):
     with serving(folder, token=token, read_token=read) as url:
         page = Page(chromium, url, "phone")
         page.page.goto(url)
-        page.page.get_by_label("Token").fill("wrong")
+        page.page.get_by_label("Token", exact=True).fill("wrong")
         page.page.get_by_role("button", name="Go on").click()
         page.page.get_by_text("The token is wrong").wait_for()
         page.shoot("token")
-        page.page.get_by_label("Token").fill(read)
+        page.page.get_by_label("Token", exact=True).fill(read)
         page.page.get_by_role("button", name="Go on").click()
         page.page.get_by_text("knows 12 classes").wait_for()
         page.page.get_by_role("tab", name="Teach").click()

@@ -97,6 +97,7 @@ function tell(found) {
     el("details", {}, el("summary", {}, "Every class"),
       el("div", { class: "scroll" }, table(["class", "kind", "photos", "right"], found.classes.map((one) => [one.name, one.kind, one.photos, percent(one.right / one.photos)])))));
   live(found.trade_off);
+  refresh().catch(() => {}); // others may have taught meanwhile
   say(`Checked ${counted(found.photos, "photo")}: ${percent(found.accuracy)} right.`);
   result.focus();
 }

@@ -55,10 +55,10 @@ function node(tag, set) {
 
 // New against known accuracy; a dot is where the slider stands. The numbers beside it say the same.
 export function curve(data, all) {
-  const left = 44, top = 12, side = 240;
+  const left = 62, top = 12, side = 240;
   const x = (share) => left + side * (Number.isNaN(share) ? 0 : share);
   const y = (share) => top + side * (1 - (Number.isNaN(share) ? 0 : share));
-  const svg = node("svg", { viewBox: `0 0 ${left + side + 16} ${top + side + 40}`, class: "curve", role: "img", "aria-label": "Accuracy on new classes against accuracy on known classes; the numbers above say the same" });
+  const svg = node("svg", { viewBox: `0 0 ${left + side + 24} ${top + side + 40}`, class: "curve", role: "img", "aria-label": "Accuracy on new classes against accuracy on known classes; the numbers above say the same" });
   svg.append(node("rect", { x: left, y: top, width: side, height: side, class: "axis" }));
   for (const share of [0, 0.5, 1]) {
     const across = node("text", { x: x(share), y: top + side + 16, "text-anchor": "middle" });
@@ -69,7 +69,7 @@ export function curve(data, all) {
   }
   const known = node("text", { x: left + side / 2, y: top + side + 34, "text-anchor": "middle" });
   known.textContent = "known classes right";
-  const fresh = node("text", { x: 0, y: 0, "text-anchor": "middle", transform: `translate(${left - 32} ${top + side / 2}) rotate(-90)` });
+  const fresh = node("text", { x: 0, y: 0, "text-anchor": "middle", transform: `translate(${left - 50} ${top + side / 2}) rotate(-90)` });
   fresh.textContent = "new classes right";
   const step = Math.max(1, Math.floor(all.length / 200));
   const places = all.filter((_, i) => i % step === 0 || i === all.length - 1).map((delta) => judge(data, delta));
