@@ -22,8 +22,6 @@ from conftest import missing
 SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
 # Milliseconds: they cost nothing where all goes well, and machines may be busy.
 TIMEOUT = int(os.environ.get("CALA_BROWSER_MS", 120_000))
-    os.environ.get("CALA_BROWSER_MS", 120_000)
-)  # ms: costs nothing where all goes well, and machines may be busy
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
