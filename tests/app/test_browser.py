@@ -341,11 +341,11 @@ def test_a_thousand_classes(chromium, folder):
         page.page.route("**/v1/classes?*", thousand)
         page.open("classes")
         page.page.get_by_text("1,000 classes").wait_for()
-        rows = "document.querySelectorAll('#classes-list > li').length"
+        rows = page.page.locator("#classes-list > li")
         for there in (60, 120):
-            assert page.page.evaluate(rows) < 1000
+            assert rows.count() < 1000
             page.page.locator("#classes-more").scroll_into_view_if_needed()
-            page.page.wait_for_function(f"{rows} > {there}")
+            rows.nth(there).wait_for(state="attached")
         page.shoot("thousand")
         page.check()
         page.context.close()
