@@ -45,5 +45,5 @@ def start(folder: Path, *options: object) -> tuple[subprocess.Popen, str]:
     process = subprocess.Popen(list(map(str, command)), env=env, stdout=subprocess.PIPE, text=True)
     line = process.stdout.readline()
     found = re.search(r"http://\S+", line)
-    assert found, line
+    assert found, (line, process.wait(30))
     return process, found[0]
