@@ -10,12 +10,12 @@ from cala.benchmark.artifacts import describe_artifact, make_artifact, save_arti
 from cala.benchmark.config import RunConfig
 from cala.benchmark.costs import SCHEMA as COSTS_SCHEMA
 from cala.benchmark.costs import summarise
+from cala.benchmark.course_files import Courses
 from cala.benchmark.draws import make_draw
 from cala.benchmark.folder import RunFolder
 from cala.benchmark.runner import Fit, run_cells
 from cala.benchmark.sources import Own, Source, source_of
 from cala.benchmark.tables import as_csv, latex, markdown
-from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol
 from cala.files import write_text
 from cala.heads import Head
@@ -25,10 +25,9 @@ from cala.results import Results
 
 def execute(
     config: RunConfig,
-    data: Embeddings,
+    usual: Source,
     protocol: Protocol,
     *,
-    source: str,
     own: Own | None = None,
     out: Path,
     fit: Fit | None = None,
@@ -40,26 +39,28 @@ def execute(
     fit, own : as for `run_cells`
     advance : called with the number of finished cells and of all cells
     """
+    data = usual.data
     for name in config.draws:  # what cannot be drawn is said before anything is written
         make_draw(name, protocol, data.y_train, data.learnable())
     own = own or {}
-    with RunFolder(out, config.resolved(protocol, data, source, own)) as folder:
+    with RunFolder(out, config.resolved(protocol, usual, own)) as folder:
         done = finished(folder.records)
-        wanted = {(m, d, s) for m in config.methods for d in config.draws for s in config.seeds}
+        wanted = config.cells
+        courses = Courses(out / "courses", config.full_sessions)
         advance(len(wanted & done), len(wanted))
 
         def keep_artifact(method: str, seed: int, head: Head) -> None:
             path = out / "artifacts" / f"{method}.safetensors"
             if seed == config.seeds[0] and not path.exists():
-                mine = source_of(method, Source(data, source), own).data
-                _save(path, head, config, method, mine, protocol)
+                mine = source_of(method, usual, own)
+                _save(path, head, config, method, mine, protocol, courses)
 
         cells = run_cells(
             config,
-            data,
+            usual,
             protocol,
-            source=source,
             own=own,
+            courses=courses,
             done=done,
             fit=fit,
             fitted=keep_artifact,
@@ -92,10 +93,17 @@ def write_summary(out: Path, config: dict[str, object], results: Results) -> Non
 
 
 def _save(
-    path: Path, head: Head, config: RunConfig, method: str, data: Embeddings, protocol: Protocol
+    path: Path,
+    head: Head,
+    config: RunConfig,
+    method: str,
+    source: Source,
+    protocol: Protocol,
+    courses: Courses,
 ) -> None:
-    name = "canonical" if "canonical" in config.draws else config.draws[0]
-    draws = [make_draw(d, protocol, data.y_train, data.learnable()) for d in config.draws]
+    data, names = source.data, config.draws_of(method)
+    name = "canonical" if "canonical" in names else names[0]
+    draws = [make_draw(d, protocol, data.y_train, data.learnable()) for d in names]
     meta = {
         **describe_artifact(method, head, data, protocol, draws),
         "method": method,
@@ -104,5 +112,6 @@ def _save(
         "split": config.split,
         "n_base": protocol.base,
     }
-    shown = draws[config.draws.index(name)]
-    save_artifact(path, make_artifact(head, data, protocol, shown, draws), meta)
+    shown = draws[names.index(name)]
+    course = courses.of(method, head, source, protocol, shown, config.seeds[0])
+    save_artifact(path, make_artifact(head, data, protocol, shown, draws, course), meta)

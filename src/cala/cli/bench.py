@@ -85,6 +85,7 @@ def _implied(
 
 def configured(problem: Problem, methods: list[str], options: BenchOptions) -> RunConfig:
     from cala.benchmark.config import RunConfig
+    from cala.benchmark.draws import few
 
     return RunConfig(
         dataset=problem.dataset,
@@ -94,6 +95,8 @@ def configured(problem: Problem, methods: list[str], options: BenchOptions) -> R
         split=options.split,
         metric=options.metric,
         scale=options.scale,
+        few_draws=None if options.draws is not None else few(problem.draws),
+        full_sessions=options.full_sessions,
     )
 
 
@@ -103,7 +106,7 @@ def place(problem: Problem, config: RunConfig, options: BenchOptions, what: str 
 
     if options.out is not None:
         return options.out
-    resolved = config.resolved(problem.protocol, problem.data, problem.source, problem.own)
+    resolved = config.resolved(problem.protocol, problem.usual, problem.own)
     name = re.sub(r"[^\w.+-]+", "_", f"{problem.dataset}{what}").lstrip(".")
     return Path("runs") / f"{name}-{digest(resolved)}"
 
@@ -154,9 +157,8 @@ class Runner:
                 note(line)
             return execute(
                 config,
-                self.problem.data,
+                self.problem.usual,
                 self.problem.protocol,
-                source=self.problem.source,
                 own=self.problem.own,
                 out=place,
                 fit=noting(fit or fit_configured, note),

@@ -84,6 +84,11 @@ class BenchOptions:
     order_seed: int | None = typer.Option(
         None, "--order-seed", help="Shuffle which classes are base.", show_default=False
     )
+    full_sessions: bool = typer.Option(
+        False,
+        "--full-sessions",
+        help="Sessions that train an encoder have their published length (default: short).",
+    )
     allow_seen: bool = ALLOW_SEEN
     out: Path | None = typer.Option(
         None, help="Run folder (default: runs/…, named after the options)."

@@ -2,14 +2,18 @@
 
 from cala.heads import (  # noqa: F401  (register themselves)
     alice,
+    bidist,
     calibrated_mean,
     cec,
     fact,
     gkeal,
+    icarl,
+    icarl_star,
     limit,
     nearest_mean,
     recipe,
     teen,
+    topic,
 )
 from cala.heads.adapted import AdaptedHead
 from cala.heads.base import Head

@@ -62,6 +62,10 @@ class Head(ABC):
     metrics: ClassVar[tuple[str, ...]] = tuple(METRICS)
     #: Whether it needs tensors that were trained together with the encoder, as `parts`.
     needs_parts: ClassVar[bool] = False
+    #: Whether it is the base branch of a system whose sessions train the encoder on images.
+    changes_encoder: ClassVar[bool] = False
+    #: Whether shots that come one by one teach what they teach together.
+    folds_shots: ClassVar[bool] = True
     classes: tuple[int, ...]
     n_base: int
     dim: int
