@@ -29,7 +29,7 @@ class IcarlLearner(Learner):
     """
 
     published: ClassVar[int] = 170  # epochs
-    short: ClassVar[int] = 4
+    short: ClassVar[int] = 3
 
     def __init__(self, start: Start) -> None:
         super().__init__(start)
