@@ -7,15 +7,12 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from cala.data.embeddings import load_embeddings, save_embeddings
-from cala.data.images import ArrayPixels, ImageSet, ImageSplit
-from cala.encoders import Transform
 from cala.encoders.encode import encode_set
 from cala.encoders.weights import load_encoder_file
 from cala.errors import InputError
@@ -26,41 +23,19 @@ from cala.training.checkpoint import load_checkpoint
 from cala.training.images import base_rows, load_base
 from cala.training.loop import Trainer
 from cala.training.place import CHECKPOINT
-from cala.training.recipes import Recipe
 from cala.training.session import BaseSession, augmentation, make_model, make_trainer, train_base
-from problems import digits
+from scans import FIRST, IMAGES, N_BASE
 from training import small
 
 pytestmark = pytest.mark.filterwarnings("ignore::cala.errors.BaseQueryWarning")
 
-N_BASE = 6
 QUICK = {"episodes": 4, "heldout_episodes": 2, "epochs": 2, "steps": 5}
-FIRST = Recipe(
-    "first", "resnet20", Transform(8, 8), epochs=2, batch=32, lr=0.1, schedule="one-cycle", pad=1
-)
 every_method = pytest.mark.parametrize("name", list(METHODS))
 
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("CALA_CACHE", str(tmp_path / "cache"))
-
-
-def scans() -> ImageSet:
-    """Scanned digits as images: a small real problem of ten classes."""
-    x, y = digits()
-    pixels = (x.reshape(-1, 8, 8, 1).expand(-1, 8, 8, 3) * 15.9).numpy().astype(np.uint8)
-    splits = []
-    for part in (0, 1):
-        rows = np.flatnonzero(np.arange(len(y)) % 3 == part)
-        names = tuple(f"{part}/{row}" for row in rows)
-        pixel_rows = ArrayPixels(pixels[rows], np.arange(len(rows)))
-        splits.append(ImageSplit(y.numpy()[rows].astype(np.int64), names, pixel_rows))
-    classes = tuple("0123456789")
-    return ImageSet("scans", classes, *splits, source=Path("scans"), identify=lambda: "scans")
-
-
-IMAGES = scans()
 
 
 @pytest.fixture(scope="session")

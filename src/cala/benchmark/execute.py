@@ -11,14 +11,15 @@ from cala.benchmark.config import RunConfig
 from cala.benchmark.costs import SCHEMA as COSTS_SCHEMA
 from cala.benchmark.costs import summarise
 from cala.benchmark.course_files import Courses
+from cala.benchmark.courses import check_images
 from cala.benchmark.draws import make_draw
 from cala.benchmark.folder import RunFolder
 from cala.benchmark.runner import Fit, run_cells
-from cala.benchmark.sources import Own, Source, source_of
+from cala.benchmark.sources import Own, Source, host_of, source_of
 from cala.benchmark.tables import as_csv, latex, markdown
 from cala.data.protocol import Protocol
 from cala.files import write_text
-from cala.heads import Head
+from cala.heads import HEADS, Head
 from cala.records import finished
 from cala.results import Results
 
@@ -39,6 +40,9 @@ def execute(
     fit, own : as for `run_cells`
     advance : called with the number of finished cells and of all cells
     """
+    for method in config.methods:
+        if HEADS[host_of(method)].changes_encoder:
+            check_images(host_of(method), source_of(method, usual, own or {}))
     data = usual.data
     for name in config.draws:  # what cannot be drawn is said before anything is written
         make_draw(name, protocol, data.y_train, data.learnable())

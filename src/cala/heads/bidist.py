@@ -16,6 +16,7 @@ class BidistBase(NearestMean):
     """
 
     name = "bidist-base"
+    metrics: ClassVar[tuple[str, ...]] = ("cosine",)
 
 
 @HEADS.register("bidist", "two branches: the base one, and one fine-tuned in sessions (images)")
@@ -23,4 +24,5 @@ class Bidist(NearestMean):
     """The base branch of BiDist; `cala.methods.bidist_session` has the other one."""
 
     name = "bidist"
+    metrics: ClassVar[tuple[str, ...]] = ("cosine",)
     changes_encoder: ClassVar[bool] = True

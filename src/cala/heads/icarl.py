@@ -21,6 +21,7 @@ class Icarl(PickedMean):
     """
 
     name = "icarl"
+    metrics: ClassVar[tuple[str, ...]] = ("cosine",)
     changes_encoder: ClassVar[bool] = True
 
     def _pick(self, unit: Tensor) -> Tensor:

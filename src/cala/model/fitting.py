@@ -74,7 +74,8 @@ def fit(
     store.check_free()
     check_reject(reject)
     check_base_loss(max_base_loss)
-    if HEADS[split_name(method)[0]].needs_parts:
+    host = HEADS[split_name(method)[0]]
+    if host.needs_parts or host.changes_encoder:
         raise InputError(
             f"{method} works with the encoder that was trained for it, on the bench: choose "
             "another method for your own photos, such as cala-plus"
