@@ -17,6 +17,7 @@ from cala.benchmark.folder import RunFolder
 from cala.benchmark.runner import Fit, run_cells
 from cala.benchmark.sources import Own, Source, host_of, source_of
 from cala.benchmark.tables import as_csv, latex, markdown
+from cala.benchmark.terminal import session_notes
 from cala.data.protocol import Protocol
 from cala.files import write_text
 from cala.heads import HEADS, Head
@@ -90,7 +91,8 @@ def write_summary(out: Path, config: dict[str, object], results: Results) -> Non
     random = results.random_draws()
     draws = random or results.draws
     what = f"Mean of {len(random)} random draws" if random else "Canonical draw"
-    caption = f"{what}, {config.get('split')} images, percent."
+    notes = session_notes(results, draws, bool(config.get("full_sessions")))
+    caption = " ".join([f"{what}, {config.get('split')} images, percent.", *notes])
     write_text(out / "table.md", markdown(results, draws, caption))
     write_text(out / "table.tex", latex(results, draws, caption))
     write_text(out / "table.csv", as_csv(results))

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from cala.benchmark.wide_table import WideTable
+from cala.heads import HEADS
+from cala.heads.factory import split_name
 from cala.results import Results
 from cala.statistics import Estimate
 
@@ -55,6 +57,22 @@ def differences_table(
         name = method if shared else f"{method}\n− {reference}"
         table.rows.append((name, [_difference(cell) for cell in cells]))
     return table
+
+
+def session_notes(results: Results, draws: Sequence[str], full: bool) -> list[str]:
+    """What a reader must know of methods that train their encoder in sessions.
+
+    full : their sessions had the published length
+    """
+    theirs = [m for m in results.methods if HEADS[split_name(m)[0]].changes_encoder]
+    if not theirs:
+        return []
+    length = "their published length" if full else "a short one; --full-sessions: published"
+    notes = [f"sessions that train an encoder ({length}): {', '.join(theirs)}"]
+    fewer = {m: len(results.shared_draws([m], draws)) for m in theirs}
+    counts = sorted({n for n in fewer.values() if n < len(draws)})
+    by_count = {n: ", ".join(m for m in fewer if fewer[m] == n) for n in counts}
+    return [*notes, *(f"{n} of these draws: {names}" for n, names in by_count.items())]
 
 
 def console() -> Console:

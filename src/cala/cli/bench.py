@@ -181,11 +181,22 @@ def _bar(title: str, quiet: bool) -> Iterator[tuple[Any, Any]]:
         yield bar, bar.add_task(title, total=None)
 
 
-def print_results(screen: Any, results: Results, split: str, reference: str | None = None) -> None:
+def print_results(
+    screen: Any,
+    results: Results,
+    split: str,
+    reference: str | None = None,
+    full_sessions: bool = False,
+) -> None:
     """Every table of some results; reference : what differences are to, the first by default"""
     from rich.text import Text
 
-    from cala.benchmark.terminal import LEGEND, differences_table, results_table
+    from cala.benchmark.terminal import (
+        LEGEND,
+        differences_table,
+        results_table,
+        session_notes,
+    )
 
     if "canonical" in results.draws:
         title = f"Canonical draw, {split} images, percent"
@@ -203,4 +214,6 @@ def print_results(screen: Any, results: Results, split: str, reference: str | No
             title = f"Difference to {chosen} on the same draws (≈: the interval includes 0)"
             screen.print(differences_table(results, random, pairs, title))
             screen.print()
+    for note in session_notes(results, random or results.draws, full_sessions):
+        screen.print(Text(note))
     screen.print(Text(LEGEND))

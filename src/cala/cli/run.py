@@ -66,7 +66,7 @@ def run(
         found = {**summary, **results.as_json(reference)}
         typer.echo(json.dumps(found, indent=1, ensure_ascii=False))
     else:
-        bench.print_results(console(), results, options.split, reference)
+        bench.print_results(console(), results, options.split, reference, options.full_sessions)
         typer.echo(f"\nrecords, summary and tables: {place}")
     if make_report:
         typer.echo(after_run(place), err=options.as_json)

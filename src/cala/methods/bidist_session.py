@@ -150,5 +150,4 @@ class BidistLearner(Learner):
 
 def _upper_parameters(encoder: nn.Module) -> list[nn.Parameter]:
     """Parameters of the stages after the second: what `upper` runs through."""
-    stages = range(3, int(encoder.stages) + 1)  # type: ignore[arg-type]
-    return [p for i in stages for p in getattr(encoder, f"layer{i}").parameters()]
+    return [p for name, p in encoder.named_parameters() if name.startswith(("layer3.", "layer4."))]
