@@ -48,7 +48,15 @@ def fitted(method: str, metric: str, dtype=torch.float64, **options):
     return head.fit_base(X[BASE].to(dtype), Y[BASE], holdout=EVERY_ROW)
 
 
-HEADS_FITTED = {key: fitted(*key) for key in EVERY}
+class Once(dict):
+    """Fitted when first asked for: every worker of the test run imports this file."""
+
+    def __missing__(self, key):
+        self[key] = fitted(*key)
+        return self[key]
+
+
+HEADS_FITTED = Once()
 
 
 @pytest.fixture(params=EVERY, ids=lambda key: "-".join(key))
