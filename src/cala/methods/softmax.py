@@ -24,7 +24,7 @@ class SoftmaxClassifier(Objective):
         self.classifier = nn.Linear(int(encoder.dim), n_base)  # type: ignore[arg-type]
 
     @classmethod
-    def make(cls, encoder: nn.Module, n_base: int, recipe: Recipe) -> Self:
+    def make(cls, encoder: nn.Module, n_base: int, recipe: Recipe, n_classes: int) -> Self:
         return cls(encoder, n_base)
 
     def forward(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
