@@ -7,6 +7,7 @@ from cala.heads import (  # noqa: F401  (register themselves)
     fact,
     gkeal,
     limit,
+    nc_fscil,
     nearest_mean,
     recipe,
     teen,
