@@ -12,6 +12,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from cala.core.blending import Blend
 from cala.data.embeddings import load_embeddings, save_embeddings
 from cala.encoders.encode import encode_set
 from cala.encoders.weights import load_encoder_file
@@ -300,9 +301,9 @@ def test_limit_takes_a_shot_out_of_a_batch_that_holds_all_images(first, tmp_path
 
 def test_fact_needs_two_halves_and_alice_not_too_many_classes(tmp_path):
     with pytest.raises(InputError, match="no `lower` and `upper` half"):
-        METHODS["fact"].objective(small.Small(), N_BASE, FIRST)
+        METHODS["fact"].objective(small.Small(), N_BASE, FIRST, N_BASE)
     with pytest.raises(InputError, match="499,500 of them"):
-        METHODS["alice"].objective(small.Small(), 1000, FIRST)
+        METHODS["alice"].objective(small.Small(), 1000, FIRST, 1000)
 
 
 def test_small_images_cost_less_of_a_budget():
@@ -351,3 +352,30 @@ def test_steps_in_which_the_encoder_waits_are_timed_apart(first, tmp_path, monke
     monkeypatch.setattr(loop, "_timed", timed)
     assert loop.rehearse(3) == pytest.approx(0.3 * 1 + 0.7 * 5)
     assert done == [0, 1, 2, border, border + 1, border + 2]
+
+
+@pytest.mark.parametrize(("n_classes", "room"), [(10, 10), (N_BASE, 2 * N_BASE), (600, 600)])
+def test_nc_fscil_keeps_a_vertex_for_every_class_to_come(n_classes, room):
+    model = METHODS["nc-fscil"].objective(small.Small(), N_BASE, FIRST, n_classes)
+    assert model.vertices.shape == (room, max(512, room))
+    assert not model.vertices.requires_grad
+    images = torch.randn(3, 3, 8, 8)
+    assert model.logits(images).shape == (3, N_BASE)
+
+
+def test_nc_fscil_turns_blended_images_to_both_vertices(monkeypatch):
+    torch.manual_seed(0)
+    model = METHODS["nc-fscil"].objective(small.Small(), N_BASE, FIRST, 10).eval()
+    images, labels = torch.randn(4, 3, 8, 8), torch.tensor([0, 3, 5, 3])
+    other = torch.tensor([1, 0, 3, 2])
+    outputs = model.neck(torch.nn.functional.normalize(model.encoder(images), dim=1))
+    cosines = torch.nn.functional.normalize(outputs, dim=1) @ model.vertices.T
+    each = 5 * (cosines - 1) ** 2
+    rows = torch.arange(4)
+    for share in (0.3, 1.0):
+        blended = Blend(images, other, share)
+        monkeypatch.setattr("cala.methods.nc_fscil.blend", lambda images, made=blended: made)
+        loss, logits = model(images, labels)
+        both = share * each[rows, labels] + (1 - share) * each[rows, labels[other]]
+        torch.testing.assert_close(loss, both.mean())
+        torch.testing.assert_close(logits, cosines[:, :N_BASE].detach())

@@ -10,6 +10,7 @@ from cala.heads import (  # noqa: F401  (register themselves)
     icarl,
     icarl_star,
     limit,
+    nc_fscil,
     nearest_mean,
     recipe,
     teen,

@@ -155,6 +155,11 @@ class Head(ABC):
         """
         raise InputError(f"{self.name} has no linear form that a new class could be added to")
 
+    @property
+    def room(self) -> int | None:
+        """How many more classes it can learn; None where nothing limits them."""
+        return None
+
     def judges(self, features: Tensor, columns: Tensor, generator: torch.Generator) -> list[Judge]:
         """Heads like this one that can score base rows fairly; by default itself.
 

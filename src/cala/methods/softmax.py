@@ -28,7 +28,7 @@ class SoftmaxClassifier(Objective):
         self.classifier = nn.Linear(self.dim, n_base)
 
     @classmethod
-    def make(cls, encoder: nn.Module, n_base: int, recipe: Recipe) -> Self:
+    def make(cls, encoder: nn.Module, n_base: int, recipe: Recipe, n_classes: int) -> Self:
         return cls(encoder, n_base)
 
     def begin(self, means: Tensor) -> None:
