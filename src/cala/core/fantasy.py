@@ -1,0 +1,54 @@
+"""Fantasy views (SAVC): an image turned, and its colours exchanged, is another, virtual class.
+
+Which view is which does not depend on how many there are: the first V of M are the V views.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from cala.errors import InputError
+
+TURNS = (0, 2, 1, 3)  # quarters; half a turn comes first, where there are only two views
+COLOURS = ((0, 1, 2), (1, 2, 0), (2, 0, 1))
+MOST = len(TURNS) * len(COLOURS)
+
+
+def fantasy(images: Tensor, view: int) -> Tensor:
+    """One view of all images: (n, 3, s, s) -> (n, 3, s, s); view 0 is the image itself.
+
+    >>> fantasy(torch.arange(12).reshape(1, 3, 2, 2), 1)[0, 0]
+    tensor([[3, 2],
+            [1, 0]])
+    """
+    if not 0 <= view < MOST:
+        raise InputError(f"fantasy view {view}: there are {MOST}, 0 to {MOST - 1}")
+    colour, turn = divmod(view, len(TURNS))
+    if colour:
+        images = images[:, list(COLOURS[colour])]
+    return images.rot90(TURNS[turn], (2, 3)) if turn else images
+
+
+def fantasies(images: Tensor, views: int) -> Tensor:
+    """The first views, one after the other: (n, 3, s, s) -> (views · n, 3, s, s)."""
+    return torch.cat([fantasy(images, view) for view in range(views)])
+
+
+def joint_labels(labels: Tensor, views: int) -> Tensor:
+    """Labels y·M + m of what `fantasies` gives: (n,) -> (M · n,).
+
+    >>> joint_labels(torch.tensor([0, 5]), 2)
+    tensor([ 0, 10,  1, 11])
+    """
+    each = torch.arange(views, device=labels.device)[:, None]
+    return (labels * views + each).flatten()
+
+
+def over_views(joint: Tensor, views: int) -> Tensor:
+    """Joint logits of all views -> logits of the classes: (M · n, C · M) -> (n, C).
+
+    Each view is asked for its own virtual class, and the views vote.
+    """
+    apart = joint.unflatten(0, (views, -1)).unflatten(2, (-1, views))  # (M, n, C, M)
+    return apart.diagonal(dim1=0, dim2=3).mean(-1)
