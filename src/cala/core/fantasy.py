@@ -10,8 +10,9 @@ from torch import Tensor
 
 from cala.errors import InputError
 
-TURNS = (0, 2, 1, 3)  # quarters; half a turn comes first, where there are only two views
+TURNS = (0, 2, 1, 3)  # in quarters: where there are only two views, the second is half a turn
 COLOURS = ((0, 1, 2), (1, 2, 0), (2, 0, 1))
+VIEWS = "views"  # name of the part of an encoder file that tells how many there are
 MOST = len(TURNS) * len(COLOURS)
 
 
@@ -27,7 +28,15 @@ def fantasy(images: Tensor, view: int) -> Tensor:
     colour, turn = divmod(view, len(TURNS))
     if colour:
         images = images[:, list(COLOURS[colour])]
-    return images.rot90(TURNS[turn], (2, 3)) if turn else images
+    return turned(images, TURNS[turn])
+
+
+def turned(images: Tensor, quarters: int) -> Tensor:
+    """`rot90` of the last two axes, in operations that ONNX knows: (…, s, s) -> (…, s, s)."""
+    if quarters % 2:
+        images = images.transpose(-2, -1)
+    axes = ([], [-2], [-2, -1], [-1])[quarters]
+    return images.flip(axes) if axes else images
 
 
 def fantasies(images: Tensor, views: int) -> Tensor:

@@ -17,14 +17,14 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from cala.core.contrast import KeyQueue, contrast
-from cala.core.fantasy import fantasies, joint_labels, over_views
+from cala.core.fantasy import VIEWS, fantasies, joint_labels, over_views
 from cala.errors import InputError
 from cala.methods.registry import METHODS, Method
 from cala.training.augment import ResizedCrop
 from cala.training.objective import CosineClassifier, Objective
 from cala.training.recipes import Recipe
 
-VIEWS = (1, 2, 4, 12)
+CHOICES = (1, 2, 4, 12)  # numbers of views
 QUEUE, PER_CLASS = 8192, 128  # keys at the most, in all and of each virtual class on average
 SLOWNESS = 0.995  # share of itself that the slow copy keeps in a step
 GLOBAL, SMALL = 0.2, 0.8  # weights of the two contrasts
@@ -40,8 +40,9 @@ class VirtualContrast(Objective):
 
     def __init__(self, encoder: nn.Module, n_base: int, fantasy_views: int, scale: float) -> None:
         super().__init__()
-        if fantasy_views not in VIEWS:
-            raise InputError(f"views is {fantasy_views}: use one of {', '.join(map(str, VIEWS))}")
+        if fantasy_views not in CHOICES:
+            known = ", ".join(map(str, CHOICES))
+            raise InputError(f"views is {fantasy_views}: use one of {known}")
         dim = int(encoder.dim)  # type: ignore[arg-type]
         narrow = max(1, min(128, dim // 2))
         virtual = n_base * fantasy_views
@@ -112,6 +113,9 @@ class VirtualContrast(Objective):
     def logits(self, images: Tensor) -> Tensor:
         joint = self.classifier(self.encoder(fantasies(images, self.fantasy_views)))
         return over_views(joint, self.fantasy_views)
+
+    def parts(self) -> dict[str, Tensor]:
+        return {VIEWS: torch.tensor([float(self.fantasy_views)])}
 
     @property
     def scale(self) -> float:
