@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from cala.core.prototypes import normalise
 from cala.errors import InputError
 
 TURNS = (0, 2, 1, 3)  # in quarters: where there are only two views, the second is half a turn
@@ -52,6 +53,22 @@ def joint_labels(labels: Tensor, views: int) -> Tensor:
     """
     each = torch.arange(views, device=labels.device)[:, None]
     return (labels * views + each).flatten()
+
+
+def normalise_views(x: Tensor, views: int) -> Tensor:
+    """Each view of a row by itself to length 1/√V, so that the row has length 1.
+
+    The dot product of two such rows is the mean cosine over the views. A zero view stays zero.
+
+    x : (n, V · d) -> (n, V · d)
+
+    >>> normalise_views(torch.tensor([[3.0, 4.0, 0.0, 2.0]]), 2).square()
+    tensor([[0.1800, 0.3200, 0.0000, 0.5000]])
+    """
+    if views == 1:
+        return normalise(x)
+    apart = normalise(x.reshape(-1, views, x.shape[-1] // views))
+    return apart.flatten(1) / views**0.5
 
 
 def over_views(joint: Tensor, views: int) -> Tensor:

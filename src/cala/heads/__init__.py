@@ -9,6 +9,7 @@ from cala.heads import (  # noqa: F401  (register themselves)
     limit,
     nearest_mean,
     recipe,
+    savc,
     teen,
 )
 from cala.heads.adapted import AdaptedHead
