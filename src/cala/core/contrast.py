@@ -27,7 +27,7 @@ def contrast(
     anchors, keys : (n, e); labels : (n,); queue : (K, e); queue_labels : (K,)
     """
     own = (anchors * keys).sum(1) / temperature
-    others = (anchors @ queue.T).float() / temperature
+    others = (anchors @ queue.T).to(own.dtype) / temperature  # autocast gives half precision
     same = labels[:, None] == queue_labels
     no_negative = same | (queue_labels == EMPTY)
     negatives = others.masked_fill(no_negative, NOTHING).logsumexp(1)

@@ -54,10 +54,10 @@ class NearestMean(TableHead):
     def unit_logits(self, unit: Tensor, members: Tensor | None = None) -> Tensor:
         cosines = unit @ self._weights.T
         if members is not None:
-            cosines = self._left_out(cosines, unit, members)
+            cosines = self._without_own(cosines, unit, members)
         return self._scaled(cosines)
 
-    def _left_out(self, cosines: Tensor, unit: Tensor, members: Tensor) -> Tensor:
+    def _without_own(self, cosines: Tensor, unit: Tensor, members: Tensor) -> Tensor:
         """Cosines (n, C) of rows (n, d), each to its own prototype as if it were not in there."""
         return leave_one_out_cosine(cosines, self.table, members)
 
@@ -123,7 +123,7 @@ class NearestMean(TableHead):
             unit = self.embed(features[rows[part]])
             torch.matmul(unit, self._weights.T, out=cosines[part])
             if members is not None:
-                cosines[part] = self._left_out(cosines[part], unit, members[part])
+                cosines[part] = self._without_own(cosines[part], unit, members[part])
         return cosines
 
     def _fit_scale(self, cosines: Tensor, own: Tensor) -> None:

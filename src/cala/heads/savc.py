@@ -83,7 +83,7 @@ class Savc(NearestMean):
     def _directions(self, prototypes: Tensor) -> Tensor:
         return normalise_views(prototypes, self.views)
 
-    def _left_out(self, cosines: Tensor, unit: Tensor, members: Tensor) -> Tensor:
+    def _without_own(self, cosines: Tensor, unit: Tensor, members: Tensor) -> Tensor:
         rows = (members >= 0).nonzero()[:, 0]
         own, mine = members[rows], unit[rows]
         rest = self.table.sums[own] - mine

@@ -107,8 +107,8 @@ class VirtualContrast(Objective):
         fast = nn.Sequential(self.encoder, self.projector)
         for slow, parameter in zip(self.slow.parameters(), fast.parameters(), strict=True):
             slow.lerp_(parameter, share)
-        for slow, buffer in zip(self.slow.buffers(), fast.buffers(), strict=True):
-            slow.copy_(buffer)
+        for statistic, buffer in zip(self.slow.buffers(), fast.buffers(), strict=True):
+            statistic.copy_(buffer)
 
     def logits(self, images: Tensor) -> Tensor:
         joint = self.classifier(self.encoder(fantasies(images, self.fantasy_views)))
