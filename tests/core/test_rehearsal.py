@@ -13,7 +13,7 @@ from cala.core.distillation import distillation
 from cala.core.herding import herd
 from cala.core.neural_gas import fit_gas
 from cala.core.prototypes import normalise
-from cala.core.softmax import tuned_rows, tuning_loss
+from cala.core.softmax import distilled_rows, tuning_loss
 from problems import blobs
 
 
@@ -57,7 +57,7 @@ def test_distillation_is_the_divergence_at_a_temperature(temperature, seed):
     assert float(distillation(teacher, teacher, temperature)) == pytest.approx(0.0, abs=1e-12)
 
 
-def test_tuned_rows_follow_the_gradient_of_their_loss():
+def test_distilled_rows_follow_the_gradient_of_their_loss():
     """One step at a time against automatic differentiation."""
     draw = seeded(0)
     start = normalise(torch.randn(6, 5, dtype=torch.float64, generator=draw))
@@ -71,10 +71,10 @@ def test_tuned_rows_follow_the_gradient_of_their_loss():
         (gradient,) = torch.autograd.grad(loss, rows)
         velocity = 0.9 * velocity + gradient
         rows = (rows - 0.01 * (gradient + 0.9 * velocity)).detach()
-    found = tuned_rows(start, 4, shots, columns, anchors, scale=7.0, steps=5, lr=0.01)
+    found = distilled_rows(start, 4, shots, columns, anchors, scale=7.0, steps=5, lr=0.01)
     torch.testing.assert_close(found, rows)
     assert not torch.allclose(found, start)
-    alone = tuned_rows(start, 4, shots, columns, anchors[:0], scale=7.0, steps=5, lr=0.01)
+    alone = distilled_rows(start, 4, shots, columns, anchors[:0], scale=7.0, steps=5, lr=0.01)
     assert (alone - found).abs().max() > 1e-6
 
 

@@ -250,6 +250,82 @@ def test_fact_mixes_in_the_middle(first, tmp_path):
     assert not model.virtual.requires_grad
 
 
+def test_savcs_slow_copy_starts_at_the_encoder_and_follows(first, tmp_path):
+    loop = trainer("savc", first, tmp_path)
+    model = loop.model.train()
+    images, labels = loop.batch(0)
+    assert len(images) == 2 * len(labels)
+    slow = dict(model.slow[0].named_parameters())
+    weight = model.encoder.conv1.weight
+    assert not torch.equal(slow["conv1.weight"], weight)  # made before the start was loaded
+    model(images, labels)
+    assert torch.equal(slow["conv1.weight"], weight)
+    assert model.queue.labels[:64].tolist() == [
+        *(2 * labels).tolist(), *(2 * labels + 1).tolist(),
+    ]  # fmt: skip
+    before = slow["conv1.weight"].clone()
+    with torch.no_grad():
+        weight += 1.0
+    model(images, labels)
+    torch.testing.assert_close(slow["conv1.weight"], before + 0.005)
+    trained = {id(p) for group in loop.optimiser.param_groups for p in group["params"]}
+    assert not trained & {id(p) for p in model.slow.parameters()}
+    rest = [p for n, p in model.named_parameters() if not n.startswith("slow.")]
+    assert trained == {id(p) for p in rest}
+    queue = model.queue.keys.clone()
+    model.eval()(images, labels)
+    assert torch.equal(model.queue.keys, queue)  # nothing moves outside of training
+
+
+def test_savcs_small_crops_lie_inside_and_leave_no_statistics(first, tmp_path):
+    from cala.methods.savc import small_crops, whole_image_statistics
+
+    places = torch.arange(32.0).expand(1, 1, 32, 32)
+    crops = small_crops(torch.cat([places, places.mT, places], 1))
+    assert crops.shape == (4, 3, 18, 18)
+    assert float(crops.min()) >= 0
+    assert float(crops.max()) <= 31
+    side = crops[:, 0].amax((1, 2)) - crops[:, 0].amin((1, 2))
+    assert len(side.unique()) == 4
+    model = trainer("savc", first, tmp_path).model.train()
+    before = {k: v.clone() for k, v in model.encoder.state_dict().items() if "running" in k}
+    with whole_image_statistics(model.encoder):
+        model.encoder(torch.randn(4, 3, 8, 8))
+    after = model.encoder.state_dict()
+    assert all(torch.equal(after[k], v) for k, v in before.items())
+    model.encoder(torch.randn(4, 3, 8, 8))
+    assert not torch.equal(model.encoder.bn1.running_mean, before["bn1.running_mean"])
+
+
+def test_savcs_views_vote_in_validation(first, tmp_path):
+    model = trainer("savc", first, tmp_path).model.eval()
+    images = torch.randn(5, 3, 8, 8)
+    means = torch.randn(N_BASE, 64)
+    model.begin(means)
+    with torch.no_grad():
+        unit = [
+            torch.nn.functional.normalize(model.encoder(x), dim=1)
+            for x in (images, images.rot90(2, (2, 3)))
+        ]
+        expected = model.scale * (unit[0] + unit[1]) / 2 @ torch.nn.functional.normalize(means).T
+        torch.testing.assert_close(model.logits(images), expected)
+
+
+@pytest.mark.parametrize("views", [1, 4])
+def test_savc_with_other_numbers_of_views(views, first, tmp_path):
+    job = session("savc", tmp_path, first)
+    job = replace(job, recipe=job.recipe.changed(views=views).lasting(0.3))
+    encoder = load_encoder_file(train_base(job))
+    assert encoder.dim == 64 * views
+    again = session("savc", tmp_path / "again", tmp_path / "encoder.safetensors")
+    assert torch.equal(  # its weights start another run, whatever its views
+        make_model(again).encoder.conv1.weight,
+        load_file(tmp_path / "encoder.safetensors")["conv1.weight"],
+    )
+    with pytest.raises(InputError, match="views is 3: use one of 1, 2, 4, 12"):
+        make_model(replace(job, recipe=job.recipe.changed(views=3)))
+
+
 def test_what_trained_the_start_is_not_held_out(first, tmp_path):
     """Another seed holds out other images, and some of these trained the weights to start from."""
     held = load_encoder_file(first).holdout

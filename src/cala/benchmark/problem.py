@@ -90,6 +90,7 @@ class Encoding:
     kind : the data set whose layout to expect; a benchmark's name brings its protocol along
     test : share of each class that tests, for a folder of photos without test/
     tta : `flip` averages with mirror images; fakes : fake classes mixed from base images
+    views : at most so many, for an encoder that looks at several views of an image
     """
 
     encoder: str = "efficientnet-lite0"
@@ -97,6 +98,7 @@ class Encoding:
     kind: str | None = None
     test: float | None = None
     tta: str = "none"
+    views: int | None = None
     fakes: int = 600
     device: str = "cpu"
 
@@ -221,7 +223,7 @@ class _Loader:
     def _encoded(self, encoding: Encoding, check: Callable[[Source], None] | None = None) -> Source:
         """check : raises for images that do not fit the others, before any is encoded"""
         path, kind = locate(self.dataset, encoding.data, encoding.kind)
-        encoder = load_encoder(encoding.encoder, encoding.device)
+        encoder = load_encoder(encoding.encoder, encoding.device, encoding.views)
         options: dict[str, Any] = {} if encoding.test is None else {"holdout": encoding.test}
         images = open_images(path, kind, **options)
         if self.split == "test" and not len(images.test):  # encoding takes long: say it before

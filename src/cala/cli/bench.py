@@ -39,6 +39,7 @@ def load(dataset: str, methods: list[str], options: BenchOptions) -> Problem:
             kind=options.kind,
             test=options.test,
             tta=options.tta,
+            views=options.views,
             fakes=options.fakes,
             device=choose_device(options.device),
         )

@@ -35,6 +35,14 @@ REFERENCE = typer.Option(
 ALLOW_SEEN = typer.Option(
     False, "--allow-seen", help="Only note it if novel classes trained the encoder."
 )
+VIEWS = typer.Option(
+    None,
+    "--views",
+    min=1,
+    help="At most so many views of each image, for encoders that look at several (savc): fewer are "
+    "quicker and less accurate.",
+    show_default=False,
+)
 AS_JSON = typer.Option(False, "--json", help="Print the summary for machines.")
 
 
@@ -62,6 +70,7 @@ class BenchOptions:
     kind: str | None = KIND
     test: float | None = TEST
     tta: str = typer.Option("none", help="flip: average each image with its mirror image.")
+    views: int | None = VIEWS
     fakes: int = typer.Option(600, min=0, help="Fake classes mixed when encoding.")
     device: str = typer.Option("auto", help="Where to encode: cpu, cuda, mps or auto.")
     draws: str | None = typer.Option(

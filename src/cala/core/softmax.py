@@ -11,7 +11,7 @@ from cala.core.distillation import distillation
 TEMPERATURE = 2.0
 
 
-def tuned_rows(
+def distilled_rows(
     rows: Tensor,
     old: int,
     shots: Tensor,
@@ -54,7 +54,7 @@ def tuning_loss(
     anchors: Tensor,
     scale: float,
 ) -> Tensor:
-    """What `tuned_rows` minimises; before : (old, d) the rows whose answers are kept."""
+    """What `distilled_rows` minimises; before : (old, d) the rows whose answers are kept."""
     loss = F.cross_entropy(scale * shots @ rows.T, columns)
     if not len(anchors):
         return loss

@@ -13,6 +13,7 @@ from cala.heads import (  # noqa: F401  (register themselves)
     nc_fscil,
     nearest_mean,
     recipe,
+    savc,
     teen,
     topic,
 )

@@ -13,7 +13,7 @@ from cala.core.mixing import FakePool
 from cala.core.neural_gas import fit_gas
 from cala.core.prototypes import normalise
 from cala.core.pseudo import draw_base_queries
-from cala.core.softmax import tuned_rows
+from cala.core.softmax import distilled_rows
 from cala.errors import InputError
 from cala.heads.base import State
 from cala.heads.checks import is_number
@@ -86,7 +86,7 @@ class IcarlStar(NearestMean):
         super()._add(unit, columns)
         # What a mean has learned of a known class goes on top of what tuning has.
         self._rows = GrowingRows(
-            tuned_rows(
+            distilled_rows(
                 self._weights,
                 old,
                 unit,
