@@ -135,9 +135,7 @@ def test_a_session_changes_the_encoder_and_no_more_than_it_says(name, source, dr
     seen = data.y_test < 8
     numbers = data.image_test[seen]
     unit = classroom._encoded(learner, seen)
-    from cala.methods.learner import encode
-
-    direct = encode(learner.encoder, learner.inputs(classroom._pictures(numbers)))
+    direct = learner.encode(classroom._pictures(numbers))
     torch.testing.assert_close(unit, direct, rtol=1e-4, atol=1e-5)
 
 

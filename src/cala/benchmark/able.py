@@ -14,11 +14,16 @@ from cala.heads.trained import TrainedHead
 ALL = "all"
 
 
-def able(problem: Problem, methods: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The methods that this problem has everything for, and a note for each other host."""
+def able(
+    problem: Problem, methods: Sequence[str], metric: str | None = None
+) -> tuple[list[str], list[str]]:
+    """The methods that this problem has everything for, and a note for each other one.
+
+    metric : of the whole run; None for each method's own
+    """
     kept, notes = [], []
     for method in methods:
-        why = _lacks(problem, method)
+        why = _lacks(problem, method, metric)
         if why:
             notes.append(f"note: {method} is left out: {why}")
         else:
@@ -26,10 +31,12 @@ def able(problem: Problem, methods: Sequence[str]) -> tuple[list[str], list[str]
     return kept, notes
 
 
-def _lacks(problem: Problem, method: str) -> str:
+def _lacks(problem: Problem, method: str, metric: str | None) -> str:
     """What is missing for a method; empty if nothing is."""
     host = host_of(method)
     source, head = source_of(method, problem.usual, problem.own), HEADS[host]
+    if metric is not None and metric not in head.metrics:
+        return f"it works in the {' or '.join(head.metrics)} metric"
     try:
         if head.changes_encoder:
             check_images(host, source)

@@ -68,9 +68,11 @@ class RunConfig:
     def _stated(self) -> dict[str, Any]:
         """Fields; what is about training encoders in sessions only where a method does that."""
         found = asdict(self)
-        if not any(HEADS[split_name(name)[0]].changes_encoder for name in self.methods):
+        trained = [m for m in self.methods if HEADS[split_name(m)[0]].changes_encoder]
+        if not trained:
             del found["few_draws"], found["full_sessions"]
-        return found
+            return found
+        return {**found, "trained_in_sessions": trained}
 
     def resolved(self, protocol: Protocol, usual: Source, own: Own | None = None) -> dict[str, Any]:
         """As written to `config.json`; own : embeddings of single hosts"""

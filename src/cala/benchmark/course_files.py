@@ -12,7 +12,7 @@ from safetensors.torch import save
 from cala.benchmark.courses import Classroom, Course
 from cala.benchmark.sources import Source, host_of
 from cala.data.protocol import Protocol, ShotDraw
-from cala.files import atomic
+from cala.files import atomic, clear_leftovers
 from cala.heads import HEADS, Head
 
 SCHEMA = 1
@@ -23,7 +23,7 @@ class Courses:
 
     def __init__(self, folder: Path | None, full: bool) -> None:
         self.folder, self.full = folder, full
-        self._rooms: dict[tuple[str, int], Classroom] = {}
+        self._room: tuple[tuple[str, int], Classroom] | None = None  # the last one: it is large
         self._kept: dict[tuple[str, str, int], Course] = {}
 
     def of(
@@ -43,11 +43,10 @@ class Courses:
         key = (host, draw.name, seed)
         found = self._kept.get(key) or self._read(key)
         if found is None:
-            room = self._rooms.get((host, seed))
-            if room is None:
+            if self._room is None or self._room[0] != (host, seed):
                 room = Classroom(host, head, source, protocol, seed, self.full)
-                self._rooms[host, seed] = room
-            found = room.play(draw, progress)
+                self._room = (host, seed), room
+            found = self._room[1].play(draw, progress)
             self._write(key, found)
         if self.folder is None:
             self._kept[key] = found
@@ -69,9 +68,9 @@ class Courses:
                 if meta.get("schema") != SCHEMA:
                     return None
                 logits = [file.get_tensor(f"logits.{t}") for t in range(int(meta["sessions"]))]
+            cost = (meta["seconds"], meta["encoding"], meta["encoded"], meta["bytes"])
         except (OSError, SafetensorError, ValueError, KeyError, TypeError):
             return None  # damaged: play it again
-        cost = (meta["seconds"], meta["encoding"], meta["encoded"], meta["bytes"])
         return Course(logits, *cost)
 
     def _write(self, key: tuple[str, str, int], course: Course) -> None:
@@ -79,6 +78,7 @@ class Courses:
         if path is None:
             return
         path.parent.mkdir(parents=True, exist_ok=True)
+        clear_leftovers(path)
         meta = {
             "schema": SCHEMA,
             "sessions": len(course.logits),

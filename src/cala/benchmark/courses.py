@@ -6,9 +6,11 @@ A host's sessions do not depend on the adapter on top of it, so `bidist`, `bidis
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from time import perf_counter
 
 import numpy as np
@@ -16,10 +18,12 @@ import torch
 from torch import Tensor
 
 from cala.benchmark.sources import Source
+from cala.core.prototypes import normalise
 from cala.data.protocol import Protocol, ShotDraw
 from cala.errors import InputError
 from cala.files import shown
 from cala.heads import AdaptedHead, Head
+from cala.heads.nearest_mean import NearestMean
 from cala.methods import METHODS
 from cala.methods.learner import BATCH, Learner, Start, lower, upper
 from cala.training.images import stack, stored_transform
@@ -57,6 +61,10 @@ def check_images(host: str, source: Source) -> None:
             f"{host} trains its encoder in every session, so it needs images: give --data DIR and "
             f"--encoder {host}=DIR, an encoder that `cala train --method {host}` made"
         )
+    if (source.data.provenance or {}).get("tta", "none") != "none":
+        raise InputError(
+            f"{host} encodes test images again after every session, without --tta: leave that out"
+        )
     if not hasattr(source.encoder.forward, "upper") or "recipe" not in source.encoder.about:
         raise InputError(
             f"{host} trains its encoder in every session, and {shown(source.encoder.name)} cannot "
@@ -84,22 +92,23 @@ class Classroom:
             features=self.data.x_train[base],
             columns=self.data.y_train[base],
             pictures=lambda places: self._pictures(base[places]),
-            head=plain_host(head).fork(),
+            head=_base_branch(head),
             seed=seed,
             full=full,
         )
         method = METHODS[host]
         assert method.learner is not None
         self.learner: Learner = method.learner(start)
-        self._views: Tensor | None = None
 
     def play(
         self, draw: ShotDraw, progress: Callable[[int], None] = lambda session: None
     ) -> Course:
         """Go through the sessions of a draw."""
         learner = self.learner.fork()
+        self.views  # noqa: B018  (made before the clock starts)
         base = learner.head.embed(self.data.x_test)
-        logits = [learner.logits(*self._seen(base, base, self.protocol.base))]
+        first = base[self.data.y_test < self.protocol.base]
+        logits = [learner.logits(first, first)]
         seconds, encoding, encoded = [], 0.0, 0
         with _all_threads():
             for session, rows in enumerate(draw.rows, 1):
@@ -117,42 +126,35 @@ class Classroom:
                 logits.append(learner.logits(unit, base[seen]).float())
         return Course(logits, seconds, encoding, encoded, learner.bytes)
 
-    def _seen(self, now: Tensor, base: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
-        seen = self.data.y_test < n_classes
-        return now[seen], base[seen]
-
     def _encoded(self, learner: Learner, seen: Tensor) -> Tensor:
         """Unit embeddings (n, d) of test rows by the encoder as it is now."""
-        halfway = learner.upper_only
-        if self._views is None:
-            self._views = self._prepared(learner, halfway)
-        halfway &= self._views.dtype != torch.uint8
-        units = []
-        with torch.inference_mode():
-            for rows in seen.nonzero()[:, 0].split(BATCH):
-                some = self._views[rows]
-                found = (
-                    upper(learner.encoder, some)
-                    if halfway
-                    else learner.encoder(learner.inputs(some))
-                )
-                units.append(torch.nn.functional.normalize(found.float(), dim=1))
-        return torch.cat(units).clone()
+        rows = seen.nonzero()[:, 0]
+        if self.views.dtype == torch.uint8:
+            return learner.encode(self.views[rows])
+        with torch.no_grad():
+            parts = [
+                upper(learner.encoder, self.views[some].to(learner.device)).float().cpu()
+                for some in rows.split(BATCH)
+            ]
+        return normalise(torch.cat(parts))
 
-    @torch.inference_mode()
-    def _prepared(self, learner: Learner, halfway: bool) -> Tensor:
+    @cached_property
+    def views(self) -> Tensor:
         """Test images, or what the half of the encoder that never changes makes of them."""
         numbers = self.data.image_test
         assert numbers is not None
         pictures = self._pictures(numbers)
-        if not halfway:
+        if not self.learner.upper_only:
             return pictures
-        encoder = self.learner.start.encoder
-        one = lower(encoder, learner.inputs(pictures[:1]))
-        if one.numel() * len(pictures) > HIDDEN_MOST:
-            return pictures
-        parts = [lower(encoder, learner.inputs(some)) for some in pictures.split(BATCH)]
-        return torch.cat(parts)
+        inputs, encoder = self.learner.inputs, self.learner.start.encoder
+        with torch.no_grad():
+            shape = lower(encoder, inputs(pictures[:1])).shape[1:]
+            if shape.numel() * len(pictures) > HIDDEN_MOST:
+                return pictures
+            views = torch.empty(len(pictures), *shape)
+            for rows in torch.arange(len(pictures)).split(BATCH):
+                views[rows] = lower(encoder, inputs(pictures[rows])).float().cpu()
+        return views
 
     def _pictures(self, numbers: Tensor) -> Tensor:
         """Images (n, s, s, 3) uint8 by their numbers; test images come after training images."""
@@ -174,7 +176,11 @@ def _all_threads() -> Iterator[None]:
 
 
 def _threads() -> int:
-    import os
-
     given = os.environ.get("OMP_NUM_THREADS", "")
     return int(given) if given.isdecimal() and int(given) > 0 else os.cpu_count() or 1
+
+
+def _base_branch(head: Head) -> NearestMean:
+    found = plain_host(head).fork()
+    assert isinstance(found, NearestMean)
+    return found

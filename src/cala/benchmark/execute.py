@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from cala.benchmark.artifacts import describe_artifact, make_artifact, save_artifact
@@ -14,7 +15,7 @@ from cala.benchmark.course_files import Courses
 from cala.benchmark.courses import check_images
 from cala.benchmark.draws import make_draw
 from cala.benchmark.folder import RunFolder
-from cala.benchmark.runner import Fit, run_cells
+from cala.benchmark.runner import Fit, run_cells, say_session
 from cala.benchmark.sources import Own, Source, host_of, source_of
 from cala.benchmark.tables import as_csv, latex, markdown
 from cala.benchmark.terminal import session_notes
@@ -32,6 +33,7 @@ def execute(
     *,
     own: Own | None = None,
     out: Path,
+    courses: Path | None = None,
     fit: Fit | None = None,
     progress: Callable[[str], None] = lambda line: None,
     advance: Callable[[int, int], None] = lambda done, total: None,
@@ -39,6 +41,7 @@ def execute(
     """Run what is not there yet, and write everything that follows from the records.
 
     fit, own : as for `run_cells`
+    courses : folder of courses that this run shares with others; its own by default
     advance : called with the number of finished cells and of all cells
     """
     for method in config.methods:
@@ -51,21 +54,21 @@ def execute(
     with RunFolder(out, config.resolved(protocol, usual, own)) as folder:
         done = finished(folder.records)
         wanted = config.cells
-        courses = Courses(out / "courses", config.full_sessions)
+        played = Courses(courses or out / "courses", config.full_sessions)
         advance(len(wanted & done), len(wanted))
 
         def keep_artifact(method: str, seed: int, head: Head) -> None:
             path = out / "artifacts" / f"{method}.safetensors"
             if seed == config.seeds[0] and not path.exists():
                 mine = source_of(method, usual, own)
-                _save(path, head, config, method, mine, protocol, courses)
+                _save(path, head, config, method, mine, protocol, played, progress)
 
         cells = run_cells(
             config,
             usual,
             protocol,
             own=own,
-            courses=courses,
+            courses=played,
             done=done,
             fit=fit,
             fitted=keep_artifact,
@@ -106,6 +109,7 @@ def _save(
     source: Source,
     protocol: Protocol,
     courses: Courses,
+    progress: Callable[[str], None],
 ) -> None:
     data, names = source.data, config.draws_of(method)
     name = "canonical" if "canonical" in names else names[0]
@@ -119,5 +123,6 @@ def _save(
         "n_base": protocol.base,
     }
     shown = draws[names.index(name)]
-    course = courses.of(method, head, source, protocol, shown, config.seeds[0])
+    said = partial(say_session, progress, f"{method}, seed {config.seeds[0]}: {name}")
+    course = courses.of(method, head, source, protocol, shown, config.seeds[0], said)
     save_artifact(path, make_artifact(head, data, protocol, shown, draws, course), meta)

@@ -22,6 +22,7 @@ from cala.records import SCHEMA, Record, parse_line, whole_cells
 
 #: What may differ when a run is continued: more methods, draws or seeds, other versions.
 GROWING = ("methods", "draws", "seeds", "versions", "machine", "own_embeddings", "few_draws")
+LISTS = ("methods", "draws", "seeds", "trained_in_sessions")
 #: What only some methods need: it is compared where both have it.
 SOMETIMES = ("full_sessions",)
 
@@ -136,7 +137,7 @@ def _read_config(path: Path) -> dict[str, Any] | None:
 
 def _check_same_run(path: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
     now = json.loads(json.dumps(now))
-    apart = (*GROWING, *(k for k in SOMETIMES if k not in before))
+    apart = (*GROWING, *LISTS, *(k for k in SOMETIMES if k not in before))
     differ = [k for k in now if k not in apart and before.get(k) != now[k]]
     changes = "; ".join(f"{k} was {before.get(k)!r}, is {now[k]!r}" for k in differ)
     changes = changes or _other_embeddings(before, now)
@@ -164,8 +165,9 @@ def _grown(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     kept = {k: before[k] for k in ("few_draws", *SOMETIMES) if k in before and k not in now}
     return {
         **{
-            key: list(dict.fromkeys([*before.get(key, []), *now[key]]))
-            for key in ("methods", "draws", "seeds")
+            key: list(dict.fromkeys([*before.get(key, []), *now.get(key, [])]))
+            for key in LISTS
+            if key in before or key in now
         },
         **kept,
         **({"own_embeddings": own} if own else {}),

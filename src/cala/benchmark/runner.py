@@ -15,7 +15,7 @@ from torch import Tensor
 from cala.benchmark.config import RunConfig
 from cala.benchmark.costs import Cost, head_bytes
 from cala.benchmark.course_files import Courses
-from cala.benchmark.courses import Course
+from cala.benchmark.courses import Course, plain_host
 from cala.benchmark.draws import make_draw
 from cala.benchmark.sources import Own, Source, source_of
 from cala.data.embeddings import Embeddings
@@ -157,7 +157,7 @@ def run_cells(
             for draw in left:
                 progress(f"{method}, seed {seed}: {draw.name}")
                 clock = _Clock()
-                said = partial(_say_session, progress, f"{method}, seed {seed}: {draw.name}")
+                said = partial(say_session, progress, f"{method}, seed {seed}: {draw.name}")
                 course = courses.of(method, head, mine, protocol, draw, seed, said)
                 sessions = run_draw(head, mine.data, protocol, draw, course=course, added=clock)
                 costs(_cost(method, draw.name, seed, took, clock, course))
@@ -170,11 +170,12 @@ def _cost(
     if course is None:
         return Cost(method, draw, seed, took, clock.seconds, clock.bytes)
     seconds = [a + b for a, b in zip(clock.seconds, course.seconds, strict=True)]
-    most = max(course.bytes, clock.bytes)
-    return Cost(method, draw, seed, took, seconds, most, course.encoded, course.encoding)
+    held = course.bytes + clock.adapter_bytes
+    return Cost(method, draw, seed, took, seconds, held, course.encoded, course.encoding)
 
 
-def _say_session(progress: Callable[[str], None], where: str, session: int) -> None:
+def say_session(progress: Callable[[str], None], where: str, session: int) -> None:
+    """Say which session of a course is being played."""
     progress(f"{where}, session {session}")
 
 
@@ -192,6 +193,11 @@ class _Clock:
     @property
     def bytes(self) -> int:
         return 0 if self._head is None else head_bytes(self._head)
+
+    @property
+    def adapter_bytes(self) -> int:
+        """What an adapter holds beside its host."""
+        return 0 if self._head is None else self.bytes - head_bytes(plain_host(self._head))
 
 
 def _holdout_notes(config: RunConfig, done: Set[Cell], usual: Source, own: Own) -> list[str]:

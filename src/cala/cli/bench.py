@@ -123,7 +123,12 @@ class Runner:
         self._said: set[str] = set()
 
     def __call__(
-        self, config: RunConfig, place: Path, title: str = "", fit: Fit | None = None
+        self,
+        config: RunConfig,
+        place: Path,
+        title: str = "",
+        fit: Fit | None = None,
+        courses: Path | None = None,
     ) -> Results:
         import torch
 
@@ -162,6 +167,7 @@ class Runner:
                 self.problem.protocol,
                 own=self.problem.own,
                 out=place,
+                courses=courses,
                 fit=noting(fit or fit_configured, note),
                 progress=progress,
                 advance=advance,
@@ -187,7 +193,7 @@ def print_results(
     results: Results,
     split: str,
     reference: str | None = None,
-    full_sessions: bool = False,
+    full_sessions: bool | None = None,
 ) -> None:
     """Every table of some results; reference : what differences are to, the first by default"""
     from rich.text import Text

@@ -76,7 +76,7 @@ class BenchOptions:
     draws: str | None = typer.Option(
         None, help="canonical, random:N, or both (default: random:20, and canonical if published)."
     )
-    seeds: int = typer.Option(1, min=1, help="Seeds of the adapters' training.")
+    seeds: int = typer.Option(1, min=1, help="Seeds of adapters, and of sessions that train.")
     split: str = typer.Option(
         "test", help="test, or dev: training images that nothing is learned from."
     )

@@ -56,17 +56,20 @@ def run(
         find_method(reference, dict.fromkeys(listed, ()))
     problem = bench.load(dataset, listed, options)
     if whole:
-        listed, left_out = able(problem, listed)
+        listed, left_out = able(problem, listed, options.metric)
+        if reference is not None:
+            find_method(reference, dict.fromkeys(listed, ()))
         problem = replace(problem, notes=(*problem.notes, *left_out))
     config = bench.configured(problem, listed, options)
     place = bench.place(problem, config, options)
     results = bench.Runner(problem, options.quiet or options.as_json)(config, place)
+    summary = json.loads((place / "summary.json").read_text("utf-8"))
+    full = bool(summary["config"].get("full_sessions"))
     if options.as_json:
-        summary = json.loads((place / "summary.json").read_text("utf-8"))
         found = {**summary, **results.as_json(reference)}
         typer.echo(json.dumps(found, indent=1, ensure_ascii=False))
     else:
-        bench.print_results(console(), results, options.split, reference, options.full_sessions)
+        bench.print_results(console(), results, options.split, reference, full)
         typer.echo(f"\nrecords, summary and tables: {place}")
     if make_report:
         typer.echo(after_run(place), err=options.as_json)

@@ -7,8 +7,10 @@ from torch import Tensor
 
 
 def distillation(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
-    """T²·KL(softmax(teacher / T) ‖ softmax(student / T)), mean over rows (n, C)."""
+    """KL(softmax(teacher / T) ‖ softmax(student / T)), mean over rows (n, C).
+
+    Systems that multiply it by T² do so themselves.
+    """
     log_student = F.log_softmax(student / temperature, dim=1)
     log_teacher = F.log_softmax(teacher / temperature, dim=1)
-    divergence = F.kl_div(log_student, log_teacher, reduction="batchmean", log_target=True)
-    return temperature**2 * divergence
+    return F.kl_div(log_student, log_teacher, reduction="batchmean", log_target=True)

@@ -6,8 +6,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cala.core.distillation import distillation
-
 TEMPERATURE = 2.0
 
 
@@ -39,24 +37,7 @@ def distilled_rows(
         gradient = scale / len(shots) * error.T @ shots
         if len(anchors):
             kept = (scale / TEMPERATURE * anchors @ rows[:old].T).softmax(1) - teacher
-            # T² of the loss and 1/T of the logits leave one T.
-            gradient[:old] += TEMPERATURE * scale / len(anchors) * kept.T @ anchors
+            gradient[:old] += scale / TEMPERATURE / len(anchors) * kept.T @ anchors
         velocity = momentum * velocity + gradient
         rows = rows - lr * (gradient + momentum * velocity)
     return rows
-
-
-def tuning_loss(
-    rows: Tensor,
-    before: Tensor,
-    shots: Tensor,
-    columns: Tensor,
-    anchors: Tensor,
-    scale: float,
-) -> Tensor:
-    """What `distilled_rows` minimises; before : (old, d) the rows whose answers are kept."""
-    loss = F.cross_entropy(scale * shots @ rows.T, columns)
-    if not len(anchors):
-        return loss
-    student = scale * anchors @ rows[: len(before)].T
-    return loss + distillation(student, scale * anchors @ before.T, TEMPERATURE)

@@ -8,7 +8,7 @@ from cala.heads.nearest_mean import NearestMean
 from cala.heads.registry import HEADS
 
 
-@HEADS.register("bidist-base", "BiDist's base branch alone: nearest mean (own base session)")
+@HEADS.register("bidist-base", "BiDist's base branch alone: nearest mean (BiDist's base session)")
 class BidistBase(NearestMean):
     """Means of unit embeddings, and the scale that base training learned.
 
@@ -19,7 +19,7 @@ class BidistBase(NearestMean):
     metrics: ClassVar[tuple[str, ...]] = ("cosine",)
 
 
-@HEADS.register("bidist", "two branches: the base one, and one fine-tuned in sessions (images)")
+@HEADS.register("bidist", "base branch, and one that sessions fine-tune (images, own base)")
 class Bidist(NearestMean):
     """The base branch of BiDist; `cala.methods.bidist_session` has the other one."""
 

@@ -13,7 +13,7 @@ from cala.heads.registry import HEADS
 EXEMPLARS = 20  # per base class
 
 
-@HEADS.register("icarl", "exemplars, distillation, nearest mean of exemplars (images)")
+@HEADS.register("icarl", "exemplars, distillation, nearest mean of exemplars (images, own base)")
 class Icarl(PickedMean):
     """iCaRL before its first session: base prototypes are means of herded exemplars.
 

@@ -84,7 +84,7 @@ class IcarlStar(NearestMean):
         old = len(self._weights)
         novel = normalise(self.prototypes_at(torch.arange(self.n_base, old, device=unit.device)))
         super()._add(unit, columns)
-        # What a mean has learned of a known class goes on top of what tuning has.
+        # More shots of a known class put its mean in the place of what tuning had made of it.
         self._rows = GrowingRows(
             distilled_rows(
                 self._weights,

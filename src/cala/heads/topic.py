@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from cala.heads.icarl_star import IcarlStar
+from cala.heads.nearest_mean import NearestMean
 from cala.heads.registry import HEADS
 
 
-@HEADS.register("topic", "a neural gas holds the embeddings while a session trains them (images)")
-class Topic(IcarlStar):
-    """TOPIC's base branch: softmax rows over frozen embeddings.
+@HEADS.register("topic", "a neural gas holds embeddings that sessions train (images, own base)")
+class Topic(NearestMean):
+    """TOPIC's base branch: rows that are class means, as its sessions start from.
 
     `cala.methods.topic_session` trains the encoder in sessions.
     """
 
     name = "topic"
     changes_encoder: ClassVar[bool] = True
+    metrics: ClassVar[tuple[str, ...]] = ("cosine",)

@@ -13,8 +13,7 @@ from cala.core.distillation import distillation
 from cala.core.herding import herd
 from cala.core.prototypes import normalise
 from cala.heads.icarl import EXEMPLARS
-from cala.heads.nearest_mean import NearestMean
-from cala.methods.learner import Learner, Start, encode, nesterov
+from cala.methods.learner import Learner, Start, class_means, nesterov
 
 BATCH = 128
 LR, LR_SHORT, DECAY = 0.1, 0.01, 2e-4
@@ -33,68 +32,61 @@ class IcarlLearner(Learner):
 
     def __init__(self, start: Start) -> None:
         super().__init__(start)
-        assert isinstance(self.head, NearestMean)
-        self.scale = self.head.scale
         unit = self.head.embed(start.features)
-        kept = []
-        for column in range(start.head.n_base):
-            mine = (start.columns == column).nonzero()[:, 0]
-            kept.append(mine[herd(unit[mine], EXEMPLARS)])
-        chosen = torch.cat(kept)
+        chosen = herded(unit, start.columns, 0, start.head.n_base)
         self.memory = start.pictures(chosen)
         self.owners = start.columns[chosen]
-        self.means = normalise(self.head.prototypes)
-        self.rows = self.means.clone()  # of the softmax that training works with
+        self.means = self.rows
 
-    def _learn(self, pictures: Tensor, features: Tensor, columns: Tensor) -> None:
+    def _learn(self, pictures: Tensor, columns: Tensor) -> None:
         before, now = self.encoder, copy.deepcopy(self.encoder).requires_grad_(True)
-        old_rows, n_classes = self.rows, int(columns.max()) + 1
-        shots = encode(before, self.inputs(pictures))
-        new = [shots[columns == c].mean(0) for c in range(len(old_rows), n_classes)]
-        rows = nn.Parameter(torch.cat([old_rows, normalise(torch.stack(new))]))
+        old = len(self.rows)
+        rows = nn.Parameter(self.imprinted(self.encode(pictures), columns).to(self.device))
+        old_rows = rows.detach()[:old].clone()
         images, owners = torch.cat([pictures, self.memory]), torch.cat([columns, self.owners])
         optimiser = nesterov([{"params": [*now.parameters(), rows]}], LR, DECAY)
         generator = self.generator()
         now.train()
         for epoch in range(self.length):
-            passed = sum(epoch >= m * self.length for m in MILESTONES)
             for group in optimiser.param_groups:
-                group["lr"] = (LR if self.start.full else LR_SHORT) * 0.1**passed
+                group["lr"] = self.rate(epoch)
             for batch in torch.randperm(len(images), generator=generator).split(BATCH):
                 if len(batch) < 2:  # no batch statistics of one image
                     continue
                 inputs = self.augmented(images[batch], generator)
                 with torch.no_grad():
-                    teacher = self._scores(before(inputs), old_rows)
-                scores = self._scores(now(inputs), rows)
-                loss = F.cross_entropy(scores, owners[batch])
-                loss = loss + distillation(scores[:, : len(old_rows)], teacher, TEMPERATURE)
+                    teacher = self.scores(before(inputs), old_rows)
+                scores = self.scores(now(inputs), rows)
+                loss = F.cross_entropy(scores, owners[batch].to(self.device))
+                loss = loss + distillation(scores[:, :old], teacher, TEMPERATURE)
                 optimiser.zero_grad(set_to_none=True)
                 loss.backward()
                 optimiser.step()
         self.encoder = now.eval().requires_grad_(False)
-        self.rows = rows.detach()
-        self.memory, self.owners = images, owners  # a novel class has fewer shots than places
-        self._herd_novel(len(old_rows), n_classes)
+        self.rows = rows.detach().cpu()
+        # Of a new class at most as many shots are kept as of a base class; all means are new.
+        unit = self.encode(images)
+        kept = torch.cat([(owners < old).nonzero()[:, 0], herded(unit, owners, old, len(rows))])
+        self.memory, self.owners = images[kept], owners[kept]
+        self.means = normalise(class_means(unit[kept], self.owners, 0))
 
-    def _scores(self, features: Tensor, rows: Tensor) -> Tensor:
-        return self.scale * F.normalize(features, dim=1) @ rows.T
-
-    def _herd_novel(self, first: int, n_classes: int) -> None:
-        """Keep at most as many shots of each new class as of a base class; take all means anew."""
-        unit = encode(self.encoder, self.inputs(self.memory))
-        kept = [(self.owners < first).nonzero()[:, 0]]
-        for column in range(first, n_classes):
-            mine = (self.owners == column).nonzero()[:, 0]
-            kept.append(mine[herd(unit[mine], EXEMPLARS)])
-        chosen = torch.cat(kept)
-        self.memory, self.owners = self.memory[chosen], self.owners[chosen]
-        sums = unit.new_zeros(n_classes, unit.shape[1]).index_add_(0, self.owners, unit[chosen])
-        self.means = normalise(sums)
+    def rate(self, epoch: int) -> float:
+        """The learning rate of an epoch."""
+        passed = sum(epoch >= m * self.length for m in MILESTONES)
+        return (LR if self.start.full else LR_SHORT) * 0.1**passed
 
     def logits(self, unit: Tensor, base: Tensor) -> Tensor:
         """s·cos to the means of exemplars: the same order as by distance of unit vectors."""
         return self.scale * unit @ self.means.T
 
     def tensors(self) -> list[Tensor]:
-        return [self.memory, self.owners, self.means, self.rows]
+        return [self.memory, self.owners, self.means]
+
+
+def herded(unit: Tensor, columns: Tensor, first: int, end: int) -> Tensor:
+    """Rows of the exemplars of every column from `first` to before `end`."""
+    kept = []
+    for column in range(first, end):
+        mine = (columns == column).nonzero()[:, 0]
+        kept.append(mine[herd(unit[mine], EXEMPLARS)])
+    return torch.cat(kept)

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from typing_extensions import Self
 
+from cala.core.prototypes import normalise
 from cala.encoders.transform import Transform
-from cala.heads.base import Head
+from cala.heads.nearest_mean import NearestMean
 from cala.training.augment import Augmentation
 from cala.training.loop import centre, seeded
 
@@ -28,7 +30,7 @@ BATCH = 250  # images that are encoded at once
 class Start:
     """The base session as a learner finds it.
 
-    encoder : a module with `lower` and `upper`; never changed
+    encoder : a module with `lower` and `upper`, on the device that trains; never changed
     features, columns : (n, d), (n,) of the base rows
     pictures : gives base rows, by their places (m,), as images (m, s, s, 3) uint8
     head : the base branch, fitted
@@ -41,17 +43,18 @@ class Start:
     features: Tensor
     columns: Tensor
     pictures: Callable[[Tensor], Tensor]
-    head: Head
+    head: NearestMean
     seed: int = 0
     full: bool = False
 
 
 class Learner(ABC):
     """One course through the sessions. `add` replaces what it changes and writes to nothing, so
-    `fork` is a shallow copy.
+    `fork` is a shallow copy. Between sessions all but the encoder lies on the processor.
 
     encoder : as the last session left it
     head : the base branch, which learns the same shots from cached embeddings
+    rows : (C, d) of the classifier that training works with; the first are base prototypes
     """
 
     #: Whether a session changes the encoder's upper half alone.
@@ -63,7 +66,10 @@ class Learner(ABC):
     def __init__(self, start: Start) -> None:
         self.start = start
         self.encoder = copy.deepcopy(start.encoder).requires_grad_(False).eval()
+        self.device = next(start.encoder.parameters()).device
         self.head = start.head.fork()
+        self.scale = start.head.scale
+        self.rows = normalise(self.head.prototypes)
         self.session = 0
 
     @property
@@ -79,15 +85,16 @@ class Learner(ABC):
     def add(self, pictures: Tensor, features: Tensor, columns: Tensor) -> None:
         """Learn a session's shots.
 
-        pictures : (n, s, s, 3) uint8; features : (n, d) their cached embeddings; columns : (n,)
+        pictures : (n, s, s, 3) uint8; features : (n, d) their cached embeddings
+        columns : (n,) the next ones in order
         """
         self.session += 1
         self.head.add(features, columns)
         with torch.enable_grad():
-            self._learn(pictures, features, columns)
+            self._learn(pictures, columns)
 
     @abstractmethod
-    def _learn(self, pictures: Tensor, features: Tensor, columns: Tensor) -> None:
+    def _learn(self, pictures: Tensor, columns: Tensor) -> None:
         """Train for a session; the base branch knows its classes already."""
 
     @abstractmethod
@@ -96,12 +103,12 @@ class Learner(ABC):
 
     @abstractmethod
     def tensors(self) -> list[Tensor]:
-        """What it keeps for the next session beside encoder and base branch: memory, rows."""
+        """What it keeps for the next session beside encoder, rows and base branch: memory."""
 
     @property
     def bytes(self) -> int:
         """Size of all that a session needs from the one before it."""
-        held = [*self.encoder.state_dict().values(), *self.tensors()]
+        held = [*self.encoder.state_dict().values(), self.rows, *self.tensors()]
         held += self.head.state()["tensors"].values()
         return sum(t.numel() * t.element_size() for t in held)
 
@@ -113,12 +120,49 @@ class Learner(ABC):
 
     def inputs(self, pictures: Tensor) -> Tensor:
         """Images as the encoder sees them at test time: (n, s, s, 3) -> (n, 3, size, size)"""
-        return self.start.transform.normalise(centre(pictures, self.start.transform))
+        return self._input(centre(pictures.to(self.device), self.start.transform))
 
     def augmented(self, pictures: Tensor, generator: torch.Generator) -> Tensor:
         """Images as the encoder sees them in training."""
-        u = self.start.augmentation.draw(len(pictures), generator)
-        return self.start.transform.normalise(self.start.augmentation(pictures, u))
+        u = self.start.augmentation.draw(len(pictures), generator).to(self.device)
+        return self._input(self.start.augmentation(pictures.to(self.device), u))
+
+    def _input(self, images: Tensor) -> Tensor:
+        inputs, size = self.start.transform.normalise(images), self.start.transform.size
+        if inputs.shape[-1] == size:
+            return inputs
+        return F.interpolate(inputs, size=(size, size), mode="bilinear", antialias=True)
+
+    def encode(self, pictures: Tensor, encoder: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """Unit embeddings (n, d) of images (n, s, s, 3), some at a time, by the encoder as it is
+        now or by another."""
+        coder = self.encoder if encoder is None else encoder
+        with torch.no_grad():
+            parts = [coder(self.inputs(some)).float().cpu() for some in pictures.split(BATCH)]
+        return normalise(torch.cat(parts))
+
+    def scores(self, features: Tensor, rows: Tensor) -> Tensor:
+        """s·cos of embeddings (n, d) to rows (C, d), both of any length."""
+        return self.scale * F.normalize(features.float(), dim=1) @ F.normalize(rows, dim=1).T
+
+    def imprinted(self, unit: Tensor, columns: Tensor) -> Tensor:
+        """Rows of known classes, and behind them the means of new classes' shots: (C, d)."""
+        return torch.cat([self.rows, normalise(class_means(unit, columns, len(self.rows)))])
+
+
+def class_means(unit: Tensor, columns: Tensor, first: int) -> Tensor:
+    """Means of rows (n, d) by column (n,), from the column `first` on."""
+    own = columns - first
+    counts = torch.bincount(own).to(unit)
+    return unit.new_zeros(len(counts), unit.shape[1]).index_add_(0, own, unit) / counts[:, None]
+
+
+def best_of_each(closeness: Tensor, columns: Tensor, first: int, end: int) -> Tensor:
+    """For every column from `first` to before `end`, the row with the largest closeness (n,)."""
+    alone = closeness.new_full((len(closeness), end - first), -torch.inf)
+    mine = (columns >= first).nonzero()[:, 0]
+    alone[mine, columns[mine] - first] = closeness[mine]
+    return alone.argmax(0)
 
 
 def lower(encoder: nn.Module, inputs: Tensor) -> Tensor:
@@ -129,13 +173,6 @@ def lower(encoder: nn.Module, inputs: Tensor) -> Tensor:
 def upper(encoder: nn.Module, hidden: Tensor) -> Tensor:
     """The encoder's upper half: what `lower` gave -> (n, d)"""
     return encoder.upper(hidden)  # type: ignore[operator]
-
-
-def encode(encoder: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
-    """Unit embeddings (n, d) of inputs (n, …), without gradients, some at a time."""
-    with torch.inference_mode():
-        parts = [encoder(some) for some in inputs.split(BATCH)]
-    return nn.functional.normalize(torch.cat(parts).float(), dim=1).clone()
 
 
 def nesterov(groups: list[dict[str, object]], lr: float, decay: float) -> torch.optim.SGD:

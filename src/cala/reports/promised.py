@@ -20,7 +20,8 @@ def missing_cells(
     draws = _names(config, "draws", notes)
     seeds = _seeds(config, notes)
     few = _names(config, "few_draws", notes)
-    wanted = [(m, d, s) for m in methods for d in _draws_of(m, draws, few, have) for s in seeds]
+    trained = set(_names(config, "trained_in_sessions", notes)) if few else set()
+    wanted = [(m, d, s) for m in methods for d in (few if m in trained else draws) for s in seeds]
     by_method: dict[str, list[Cell]] = {}
     for cell in wanted or [*have, *lost]:
         by_method.setdefault(cell[0], []).append(cell)
@@ -32,12 +33,6 @@ def missing_cells(
             count = f"{len(lacking)} of {len(cells)} cells are missing"
             notes.append(f"{method}: {count} ({named}{more}).")
     return notes
-
-
-def _draws_of(method: str, draws: list[str], few: list[str], have: set[Cell]) -> list[str]:
-    """The draws of a method: `few` where it trains its encoder, which its cells tell."""
-    own = {draw for found, draw, _ in have if found == method}
-    return few if few and own and own <= set(few) else draws
 
 
 def _lack(cell: Cell, lost: dict[Cell, list[int]]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,8 @@ from cala.reports.artifact import Artifact, read_artifact
 from cala.reports.lines import read_lines
 from cala.reports.promised import missing_cells
 from cala.reports.whole import whole
+
+MOST = 1e15  # seconds or bytes; anything above, or no number at all, is damage
 
 
 @dataclass
@@ -138,7 +139,7 @@ def _numbers(values: object) -> dict[str, float]:
     if not isinstance(values, dict):
         return {}
     kinds = {k: v for k, v in values.items() if isinstance(v, int | float)}
-    return {k: v for k, v in kinds.items() if not isinstance(v, bool) and math.isfinite(v)}
+    return {k: float(v) for k, v in kinds.items() if not isinstance(v, bool) and abs(v) < MOST}
 
 
 def _protocol(config: dict[str, Any]) -> dict[str, Any]:

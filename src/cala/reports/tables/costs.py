@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cala.reports.study import Study
 from cala.reports.table import Cell, Row, Table, plain, text
+from cala.reports.words import sessions
 
 COLUMNS = {
     "fit_seconds": "base session, s",
@@ -38,11 +39,10 @@ def costs_table(study: Study) -> Table | None:
 
 
 def _length(study: Study) -> str:
-    full = any(run.config.get("full_sessions") for run in study.runs)
-    length = "have their published length" if full else "are short (`--full-sessions`)"
     return (
-        f"Methods that encode again train their encoder in every session; here these sessions "
-        f"{length}, and adapters on them are trained on the base branch, which stays frozen."
+        "Methods that encode again train their encoder in every session; adapters on them are "
+        "trained on the base branch, which stays frozen. Short sessions become published ones with "
+        f"`--full-sessions`.{sessions(study)}"
     )
 
 
