@@ -5,9 +5,10 @@
     python benchmarks/full_length.py mini_imagenet --data DIR --out bases --run --epochs 1
 
 One base session for each system, with the encoder, epochs, batch and rate that its authors used
-for the data set, and one `cala run` with all of them, plain and with every adapter, in which
-sessions that train an encoder have their published length. `--epochs 1` goes through the same
-commands with one epoch each and short sessions. Stopped, the same command continues.
+for the data set (milestones at the same shares of the epochs as in the method's own schedule), and
+one `cala run` with all of them, plain and with every adapter, in which sessions that train an
+encoder have their published length. `--epochs 1` goes through the same commands with one epoch each
+and short sessions. Stopped, the same command continues.
 
 `--hours` prints what the base sessions would take instead: multiplications, counted, at the rate of
 one known run, ResNet-18 on mini-ImageNet, 200 epochs in 19 minutes on an H100. An estimate.
@@ -28,6 +29,8 @@ RECIPES = {
     "mini_imagenet": "paper-mini-imagenet",
     "cub200": "paper-cub200",
 }
+#: Encoders of these recipes.
+BASE = {"cifar100": "resnet18-small", "mini_imagenet": "resnet18-small", "cub200": "resnet18"}
 #: Images per base class that judge and never train.
 HOLDOUT = {"cifar100": 25, "mini_imagenet": 25, "cub200": 3}
 #: Systems that work on the encoder of an ordinary base session.
@@ -42,25 +45,25 @@ class Session:
 
     encoder: str
     options: str
-    continues: bool = False  # starts from the ordinary base session
+    continues: bool = False  # starts from an ordinary base session with the same encoder
 
 
-SMALL, LARGE = "resnet18-small", "resnet18"
+TINY, SMALL, LARGE = "resnet20", "resnet18-small", "resnet18"
 SESSIONS: dict[str, dict[str, Session]] = {
     "cifar100": {
-        "cec": Session(SMALL, "", True),
-        "limit": Session(SMALL, "--epochs 20", True),
-        "fact": Session("resnet20", "--epochs 600 --batch 256 --lr 0.1"),
+        "cec": Session(TINY, "", True),
+        "limit": Session(TINY, "--epochs 20", True),
+        "fact": Session(TINY, "--epochs 600 --batch 256 --lr 0.1"),
         "alice": Session(SMALL, "--epochs 100 --batch 128 --lr 0.01"),
         "bidist": Session(SMALL, "--epochs 200 --batch 256 --lr 0.1"),
-        "savc": Session("resnet20", "--epochs 600 --batch 128 --lr 0.1 --views 2"),
+        "savc": Session(TINY, "--epochs 600 --batch 128 --lr 0.1 --views 2"),
         "icarl": Session(SMALL, "--epochs 200 --lr 0.1"),
         "topic": Session(SMALL, "--epochs 100 --lr 0.1"),
         "nc-fscil": Session("resnet12", "--epochs 200 --batch 512 --lr 0.25"),
     },
     "mini_imagenet": {
-        "cec": Session(SMALL, "--lr 0.0002", True),
-        "limit": Session(SMALL, "--epochs 20", True),
+        "cec": Session(LARGE, "--lr 0.0002", True),
+        "limit": Session(LARGE, "--epochs 20", True),
         "fact": Session(LARGE, "--epochs 1000 --batch 128 --lr 0.1"),
         "alice": Session(SMALL, "--epochs 200 --batch 64 --lr 0.01"),
         "bidist": Session(LARGE, "--epochs 200 --batch 256 --lr 0.1"),
@@ -117,14 +120,12 @@ def multiplications(encoder: str, side: int) -> float:
 
 def print_hours(dataset: str) -> None:
     from cala.methods import METHODS
-    from cala.training.recipes import RECIPES as KNOWN
 
     whole = 3 * 200 * IMAGES["mini_imagenet"] * multiplications(LARGE, SIDES["mini_imagenet"])
     rate = whole / KNOWN_SECONDS
-    usual = KNOWN[RECIPES[dataset]].encoder
     print(f"{dataset}: {rate / 1e12:.1f}e12 multiplications per second")
     for name in ("base", *SESSIONS[dataset]):
-        system = SESSIONS[dataset].get(name, Session(usual, f"--epochs {EPOCHS[dataset]}"))
+        system = SESSIONS[dataset].get(name, Session(BASE[dataset], f"--epochs {EPOCHS[dataset]}"))
         words = dict(zip(*[iter(shlex.split(system.options))] * 2, strict=True))
         epochs = float(words.get("--epochs", 0) or METHODS[name].changes["epochs"])
         views = float(words.get("--views", 1))
@@ -157,19 +158,26 @@ def commands(
     common = ["--holdout", str(HOLDOUT[dataset]), *shlex.split(extra)]
     start = [] if init is None else ["--init", init]
     recipe = ["--recipe", RECIPES[dataset]]
-    base = str(out / "base")
-    plain = shortened("", epochs)
-    found = [["cala", "train", data, "-o", base, *recipe, *start, *common, *plain]]
-    for name in systems:
-        system = SESSIONS[dataset][name]
-        begin = ["--init", f"{base}/encoder.safetensors"] if system.continues else start
-        kind = [] if system.continues else ["--encoder", system.encoder]
+    base, plain = out / "base", shortened("", epochs)
+    found = [["cala", "train", data, "-o", str(base), *recipe, *start, *common, *plain]]
+    own_start = {name: SESSIONS[dataset][name] for name in systems}
+    kinds = dict.fromkeys(system.encoder for system in own_start.values() if system.continues)
+    bases = {kind: base if kind == BASE[dataset] else out / f"base-{kind}" for kind in kinds}
+    for kind, place in bases.items():
+        if place != base:
+            words = ["-o", str(place), *recipe, "--encoder", kind, *start, *common, *plain]
+            found.append(["cala", "train", data, *words])
+    for name, system in own_start.items():
+        begin = start
+        if system.continues:
+            begin = ["--init", str(bases[system.encoder] / "encoder.safetensors")]
+        kind = ["--encoder", system.encoder]
         own = [*kind, *begin, *common, *shortened(system.options, epochs)]
         found.append(
             ["cala", "train", data, "-o", str(out / name), "--method", name, *recipe, *own]
         )
     hosts = [*ON_BASE, *(host for name in systems for host in (name, *ALSO.get(name, ())))]
-    encoders = ["--encoder", base]
+    encoders = ["--encoder", str(base)]
     for name in systems:
         for host in (name, *ALSO.get(name, ())):
             encoders += ["--encoder", f"{host}={out / name}"]
@@ -195,6 +203,8 @@ def main() -> None:
     if options.hours:
         print_hours(options.dataset)
         return
+    if options.dataset == "cub200" and options.init is None:
+        parser.error("cub200 starts from weights trained on ImageNet: give --init FILE")
     wanted = options.systems.split(",") if options.systems else list(SESSIONS[options.dataset])
     unknown = [name for name in wanted if name not in SESSIONS[options.dataset]]
     if unknown:

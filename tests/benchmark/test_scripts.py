@@ -115,7 +115,8 @@ def test_full_length_has_every_system_and_only_options_that_exist(dataset):
     from cala.heads import HEADS
     from cala.methods import METHODS
 
-    done = run("full_length.py", dataset, "--data", "images", "--out", "bases")
+    init = ("--init", "resnet18.pth") if dataset == "cub200" else ()
+    done = run("full_length.py", dataset, "--data", "images", "--out", "bases", *init)
     assert done.returncode == 0, done.stderr
     lines = [line.split() for line in done.stdout.splitlines()]
     assert {w[w.index("--method") + 1] for w in lines if "--method" in w} == set(METHODS)
@@ -129,7 +130,9 @@ def test_full_length_has_every_system_and_only_options_that_exist(dataset):
     methods = whole[whole.index("--methods") + 1].split(",")
     assert set(HEADS) <= set(methods)
     assert {f"{host}+cala-plus" for host in HEADS} <= set(methods)
-    short = run("full_length.py", dataset, "--epochs", "1").stdout
+    short = run("full_length.py", dataset, "--epochs", "1", *init).stdout
     assert short.count("--epochs 1") == len(lines) - 1
     assert "--full-sessions" not in short
-    assert "no system nope" in run("full_length.py", dataset, "--systems", "nope").stderr
+    assert "no system nope" in run("full_length.py", dataset, "--systems", "nope", *init).stderr
+    if init:
+        assert "give --init FILE" in run("full_length.py", dataset).stderr

@@ -72,7 +72,7 @@ class IcarlLearner(Learner):
 
     def rate(self, epoch: int) -> float:
         """The learning rate of an epoch."""
-        passed = sum(epoch >= m * self.length for m in MILESTONES)
+        passed = sum(epoch + 1e-9 >= m * self.length for m in MILESTONES)
         return (LR if self.start.full else LR_SHORT) * 0.1**passed
 
     def logits(self, unit: Tensor, base: Tensor) -> Tensor:
