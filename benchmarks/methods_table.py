@@ -121,8 +121,8 @@ def main() -> None:
     n_images = max(record.n_images for record in records)
     text = [
         f"Mean of n random draws ± 95 % interval over draws, percent; {n_images:,} "
-        f"{config['split']} images after the last session, seeds {config['seeds']}. Quoted numbers are "
-        "of other encoders and far longer training: not comparable with those beside them.",
+        f"{config['split']} images after the last session, seeds {config['seeds']}. Quoted numbers "
+        "are of other encoders and far longer training: not comparable with those beside them.",
         "",
         *table(results, draws, costs),
         "",
