@@ -29,14 +29,11 @@ def photos(tmp_path, monkeypatch):
 
 def test_views_from_training_to_a_model(photos, tmp_path, inside):
     split = ["--test", 0.25]
-    code, _, error = inside(
-        "train", photos, "-o", "base", "--base", 2, *split, "--views", 2, *QUICK
-    )
+    train = ["train", photos, "-o", "base", "--base", 2, *split, *QUICK]
+    code, _, error = inside(*train, "--views", 2)
     assert code == 2
     assert "only savc makes classes" in " ".join(error.split())
-    code, _, error = inside(
-        "train", photos, "-o", "base", "--base", 2, *split, "--method", "savc", "--views", 4, *QUICK
-    )
+    code, _, error = inside(*train, "--method", "savc", "--views", 4)
     assert code == 0, error
 
     encode = ["encode", photos, "--encoder", "base", "--base", 2, *split, "--fakes", 2]
