@@ -7,15 +7,13 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from cala.core.blending import Blend
 from cala.data.embeddings import load_embeddings, save_embeddings
-from cala.data.images import ArrayPixels, ImageSet, ImageSplit
-from cala.encoders import Transform
 from cala.encoders.encode import encode_set
 from cala.encoders.weights import load_encoder_file
 from cala.errors import InputError
@@ -26,41 +24,19 @@ from cala.training.checkpoint import load_checkpoint
 from cala.training.images import base_rows, load_base
 from cala.training.loop import Trainer
 from cala.training.place import CHECKPOINT
-from cala.training.recipes import Recipe
 from cala.training.session import BaseSession, augmentation, make_model, make_trainer, train_base
-from problems import digits
+from scans import FIRST, IMAGES, N_BASE
 from training import small
 
 pytestmark = pytest.mark.filterwarnings("ignore::cala.errors.BaseQueryWarning")
 
-N_BASE = 6
 QUICK = {"episodes": 4, "heldout_episodes": 2, "epochs": 2, "steps": 5}
-FIRST = Recipe(
-    "first", "resnet20", Transform(8, 8), epochs=2, batch=32, lr=0.1, schedule="one-cycle", pad=1
-)
 every_method = pytest.mark.parametrize("name", list(METHODS))
 
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("CALA_CACHE", str(tmp_path / "cache"))
-
-
-def scans() -> ImageSet:
-    """Scanned digits as images: a small real problem of ten classes."""
-    x, y = digits()
-    pixels = (x.reshape(-1, 8, 8, 1).expand(-1, 8, 8, 3) * 15.9).numpy().astype(np.uint8)
-    splits = []
-    for part in (0, 1):
-        rows = np.flatnonzero(np.arange(len(y)) % 3 == part)
-        names = tuple(f"{part}/{row}" for row in rows)
-        pixel_rows = ArrayPixels(pixels[rows], np.arange(len(rows)))
-        splits.append(ImageSplit(y.numpy()[rows].astype(np.int64), names, pixel_rows))
-    classes = tuple("0123456789")
-    return ImageSet("scans", classes, *splits, source=Path("scans"), identify=lambda: "scans")
-
-
-IMAGES = scans()
 
 
 @pytest.fixture(scope="session")
@@ -407,9 +383,9 @@ def test_limit_takes_a_shot_out_of_a_batch_that_holds_all_images(first, tmp_path
 
 def test_fact_needs_two_halves_and_alice_not_too_many_classes(tmp_path):
     with pytest.raises(InputError, match="no `lower` and `upper` half"):
-        METHODS["fact"].objective(small.Small(), N_BASE, FIRST)
+        METHODS["fact"].objective(small.Small(), N_BASE, FIRST, N_BASE)
     with pytest.raises(InputError, match="499,500 of them"):
-        METHODS["alice"].objective(small.Small(), 1000, FIRST)
+        METHODS["alice"].objective(small.Small(), 1000, FIRST, 1000)
 
 
 def test_small_images_cost_less_of_a_budget():
@@ -496,3 +472,30 @@ def test_savcs_loss_by_hand(first, tmp_path, monkeypatch):
             each.append(contrast(anchor, keys[view][row : row + 1], own, *queue))
         expected += 0.8 * torch.stack(each).mean()
         torch.testing.assert_close(model(images, labels)[0], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("n_classes", "room"), [(10, 10), (N_BASE, 2 * N_BASE), (600, 600)])
+def test_nc_fscil_keeps_a_vertex_for_every_class_to_come(n_classes, room):
+    model = METHODS["nc-fscil"].objective(small.Small(), N_BASE, FIRST, n_classes)
+    assert model.vertices.shape == (room, max(512, room))
+    assert not model.vertices.requires_grad
+    images = torch.randn(3, 3, 8, 8)
+    assert model.logits(images).shape == (3, N_BASE)
+
+
+def test_nc_fscil_turns_blended_images_to_both_vertices(monkeypatch):
+    torch.manual_seed(0)
+    model = METHODS["nc-fscil"].objective(small.Small(), N_BASE, FIRST, 10).eval()
+    images, labels = torch.randn(4, 3, 8, 8), torch.tensor([0, 3, 5, 3])
+    other = torch.tensor([1, 0, 3, 2])
+    outputs = model.neck(torch.nn.functional.normalize(model.encoder(images), dim=1))
+    cosines = torch.nn.functional.normalize(outputs, dim=1) @ model.vertices.T
+    each = 5 * (cosines - 1) ** 2
+    rows = torch.arange(4)
+    for share in (0.3, 1.0):
+        blended = Blend(images, other, share)
+        monkeypatch.setattr("cala.methods.nc_fscil.blend", lambda images, made=blended: made)
+        loss, logits = model(images, labels)
+        both = share * each[rows, labels] + (1 - share) * each[rows, labels[other]]
+        torch.testing.assert_close(loss, both.mean())
+        torch.testing.assert_close(logits, cosines[:, :N_BASE].detach())

@@ -57,22 +57,29 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Problem:
-    """dataset : its name; source : the file's name; notes : what a user should know
+    """dataset : its name; usual : embeddings and their name; notes : what a user should know
 
     own : embeddings of the same images that serve the methods of one host each
     """
 
     dataset: str
-    data: Embeddings
+    usual: Source
     protocol: Protocol
     draws: tuple[str, ...]
-    source: str
     notes: tuple[str, ...] = ()
     own: Own = field(default_factory=dict)
 
+    @property
+    def data(self) -> Embeddings:
+        return self.usual.data
+
+    @property
+    def source(self) -> str:
+        return self.usual.name
+
     def of(self, method: str) -> Embeddings:
         """The embeddings of a method: its host's own, or those that serve all others."""
-        return source_of(method, Source(self.data, self.source), self.own).data
+        return source_of(method, self.usual, self.own).data
 
 
 @dataclass(frozen=True)
@@ -164,7 +171,7 @@ def load_problem(
             "images with --split dev"
         )
     chosen = tuple(wanted or parse_draws("random:20"))
-    return Problem(loader.name, usual.data, protocol, chosen, usual.name, tuple(notes), apart)
+    return Problem(loader.name, usual, protocol, chosen, tuple(notes), apart)
 
 
 def _dev(source: Source, keep: list[int]) -> Source:
@@ -241,7 +248,7 @@ class _Loader:
             pairs=encoding.fakes,
             advance=self.advance,
         )
-        return Source(data.relabelled(protocol), source)
+        return Source(data.relabelled(protocol), source, images, encoder)
 
     def _seen(self, source: Source) -> Source:
         """Refuse novel classes that trained the encoder, or note them where they are allowed."""

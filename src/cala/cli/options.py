@@ -76,7 +76,7 @@ class BenchOptions:
     draws: str | None = typer.Option(
         None, help="canonical, random:N, or both (default: random:20, and canonical if published)."
     )
-    seeds: int = typer.Option(1, min=1, help="Seeds of the adapters' training.")
+    seeds: int = typer.Option(1, min=1, help="Seeds of adapters, and of sessions that train.")
     split: str = typer.Option(
         "test", help="test, or dev: training images that nothing is learned from."
     )
@@ -92,6 +92,11 @@ class BenchOptions:
     sessions: int | None = typer.Option(None, help="Sessions.", show_default=False)
     order_seed: int | None = typer.Option(
         None, "--order-seed", help="Shuffle which classes are base.", show_default=False
+    )
+    full_sessions: bool = typer.Option(
+        False,
+        "--full-sessions",
+        help="Sessions that train an encoder have their published length (default: short).",
     )
     allow_seen: bool = ALLOW_SEEN
     out: Path | None = typer.Option(

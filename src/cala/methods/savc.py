@@ -56,7 +56,7 @@ class VirtualContrast(Objective):
         self.queue = KeyQueue(min(QUEUE, PER_CLASS * virtual), narrow)
 
     @classmethod
-    def make(cls, encoder: nn.Module, n_base: int, recipe: Recipe) -> Self:
+    def make(cls, encoder: nn.Module, n_base: int, recipe: Recipe, n_classes: int) -> Self:
         return cls(encoder, n_base, recipe.views, recipe.scale)
 
     def begin(self, means: Tensor) -> None:

@@ -25,7 +25,8 @@ from cala.encoders.fakes import fake_pool
 from cala.errors import BaseQueryWarning, FallbackWarning, InputError
 from cala.estimator import CalaClassifier
 from cala.files import shown
-from cala.heads.factory import takes_parts
+from cala.heads import HEADS
+from cala.heads.factory import split_name, takes_parts
 from cala.model.knowledge import EncoderCard, Knowledge, check_name
 from cala.model.labelled import labelled_files
 from cala.model.learnable import digests_of, fresh_photos, journal_entry
@@ -73,7 +74,7 @@ def fit(
     store.check_free()
     check_reject(reject)
     check_base_loss(max_base_loss)
-    if takes_parts(method):
+    if takes_parts(method) or HEADS[split_name(method)[0]].changes_encoder:
         raise InputError(
             f"{method} works with the encoder that was trained for it, on the bench: choose "
             "another method for your own photos, such as cala-plus"
