@@ -9,6 +9,7 @@ from cala.core.fantasy import (
     MOST,
     fantasies,
     fantasy,
+    fantasy_of_each,
     joint_labels,
     normalise_views,
     over_views,
@@ -40,6 +41,13 @@ def test_fewer_views_are_the_first_ones():
     twelve = fantasies(IMAGES, 12)
     for views in (1, 2, 4):
         assert torch.equal(fantasies(IMAGES, views), twelve[: 2 * views])
+
+
+def test_each_image_in_a_view_of_its_own():
+    views = torch.tensor([7, 1])
+    found = fantasy_of_each(IMAGES, views)
+    for row, view in enumerate(views.tolist()):
+        assert torch.equal(found[row : row + 1], fantasy(IMAGES[row : row + 1], view))
 
 
 def test_each_view_is_asked_for_its_own_class():

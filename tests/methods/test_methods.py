@@ -112,6 +112,9 @@ def test_the_loss_falls(name, first, tmp_path):
     after = float(model(images, labels)[0].detach())
     fresh = make_trainer(job, data)
     fresh.begin()
+    if hasattr(fresh.model, "queue"):  # without keys in it there is nothing to be told apart
+        for step in range(12):
+            fresh.model.train()(*fresh.batch(step))
     torch.manual_seed(0)
     before = float(fresh.model.train()(images, labels)[0].detach())
     assert after < before, (before, after)
@@ -278,8 +281,11 @@ def test_savcs_slow_copy_starts_at_the_encoder_and_follows(first, tmp_path):
 
 
 def test_savcs_small_crops_lie_inside_and_leave_no_statistics(first, tmp_path):
-    from cala.methods.savc import small_crops, whole_image_statistics
+    from cala.methods.savc import deal_views, small_crops, whole_image_statistics
 
+    dealt = deal_views(5, 4).reshape(4, 5)
+    assert all(sorted(column) == [0, 1, 2, 3] for column in dealt.T.tolist())
+    assert deal_views(5, 1).tolist() == [0] * 20
     places = torch.arange(32.0).expand(1, 1, 32, 32)
     crops = small_crops(torch.cat([places, places.mT, places], 1))
     assert crops.shape == (4, 3, 18, 18)
@@ -428,6 +434,44 @@ def test_steps_in_which_the_encoder_waits_are_timed_apart(first, tmp_path, monke
     monkeypatch.setattr(loop, "_timed", timed)
     assert loop.rehearse(3) == pytest.approx(0.3 * 1 + 0.7 * 5)
     assert done == [0, 1, 2, border, border + 1, border + 2]
+
+
+def test_savcs_loss_by_hand(first, tmp_path, monkeypatch):
+    """Every anchor meets the key of its own image in its own view."""
+    from cala.core.contrast import contrast
+    from cala.core.fantasy import fantasy, joint_labels
+    from cala.methods import savc
+
+    loop = trainer("savc", first, tmp_path)
+    model = loop.model.train()
+    for step in range(3):
+        model(*loop.batch(step))
+    model.eval()
+    images, labels = loop.batch(5)
+    n = len(labels)
+    query, key = images.chunk(2)
+    crops = savc.small_crops(key)
+    views = savc.deal_views(n, 2)
+    monkeypatch.setattr(savc, "small_crops", lambda given: crops)
+    monkeypatch.setattr(savc, "deal_views", lambda n, views_: views)
+    unit = torch.nn.functional.normalize
+    with torch.no_grad():
+        keys = [unit(model.slow(fantasy(key, m)), dim=1) for m in (0, 1)]
+        large = [model.encoder(fantasy(query, m)) for m in (0, 1)]
+        queue = model.queue.keys, model.queue.labels
+        joint = joint_labels(labels, 2)
+        expected = torch.nn.functional.cross_entropy(model.classifier(torch.cat(large)), joint)
+        anchors = unit(model.projector(torch.cat(large)), dim=1)
+        expected += 0.2 * contrast(anchors, torch.cat(keys), joint, *queue)
+        each = []
+        for place, view in enumerate(views.tolist()):
+            crop = fantasy(crops[place : place + 1], view)
+            anchor = unit(model.projector(model.encoder(crop)), dim=1)
+            row = place % n
+            own = labels[row : row + 1] * 2 + view
+            each.append(contrast(anchor, keys[view][row : row + 1], own, *queue))
+        expected += 0.8 * torch.stack(each).mean()
+        torch.testing.assert_close(model(images, labels)[0], expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(("n_classes", "room"), [(10, 10), (N_BASE, 2 * N_BASE), (600, 600)])

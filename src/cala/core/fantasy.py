@@ -45,6 +45,15 @@ def fantasies(images: Tensor, views: int) -> Tensor:
     return torch.cat([fantasy(images, view) for view in range(views)])
 
 
+def fantasy_of_each(images: Tensor, views: Tensor) -> Tensor:
+    """Each image in a view of its own: (n, 3, s, s) and (n,) -> (n, 3, s, s)."""
+    out = torch.empty_like(images)
+    for view in views.unique().tolist():
+        chosen = views == view
+        out[chosen] = fantasy(images[chosen], view)
+    return out
+
+
 def joint_labels(labels: Tensor, views: int) -> Tensor:
     """Labels y·M + m of what `fantasies` gives: (n,) -> (M · n,).
 

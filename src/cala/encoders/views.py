@@ -30,7 +30,8 @@ class SideBySide(nn.Module):
 
 def with_views(module: nn.Module, views: int) -> nn.Module:
     """A module as it is for one view, else for several of them."""
-    return module if views == 1 else SideBySide(module, views)
+    # A module is born in training mode: whoever restores that mode would train what is inside.
+    return module if views == 1 else SideBySide(module, views).train(module.training)
 
 
 def n_views(encoder: Encoder) -> int:

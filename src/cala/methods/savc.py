@@ -1,7 +1,8 @@
 """SAVC (Song et al., CVPR 2023): turned images are virtual classes, and contrast keeps all apart.
 
-Every image is seen once large (for the classifier and as the global query: the published code
-sees two for these), once large by the slow copy, which takes no gradient, and in four small crops.
+It is heavy, so two savings: the classifier and the global contrast share one large image (the
+published code sees two), and each of the four small crops is seen in one view, drawn at random,
+where the published code sees it in all: the same loss on average.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from cala.core.contrast import KeyQueue, contrast
-from cala.core.fantasy import VIEWS, fantasies, joint_labels, over_views
+from cala.core.fantasy import VIEWS, fantasies, fantasy_of_each, joint_labels, over_views
 from cala.errors import InputError
 from cala.methods.registry import METHODS, Method
 from cala.training.augment import ResizedCrop
@@ -67,29 +68,24 @@ class VirtualContrast(Objective):
         query, key = images.chunk(self.views)
         joint = joint_labels(labels, self.fantasy_views)
         keys = self._keys(key)
+        views = deal_views(len(key), self.fantasy_views).to(labels.device)
         with whole_image_statistics(self.encoder):
-            small = self.encoder(fantasies(small_crops(key), self.fantasy_views))
+            small = self.encoder(fantasy_of_each(small_crops(key), views))
+        of_crop = views * len(key) + torch.arange(len(key), device=views.device).repeat(CROPS)
         features = self.encoder(fantasies(query, self.fantasy_views))
         logits = self.classifier(features).float()
         loss = F.cross_entropy(logits, joint)
         queue = self.queue.keys.clone()  # backward needs them as they are now
-        loss = loss + GLOBAL * self._contrast(features, keys, joint, queue, 1)
-        loss = loss + SMALL * self._contrast(small, keys, joint, queue, CROPS)
+        loss = loss + GLOBAL * self._contrast(features, keys, joint, queue)
+        loss = loss + SMALL * self._contrast(small, keys[of_crop], joint[of_crop], queue)
         if self.training:
             self.queue.put(keys, joint)
         return loss, over_views(logits.detach(), self.fantasy_views)
 
-    def _contrast(
-        self, features: Tensor, keys: Tensor, joint: Tensor, queue: Tensor, crops: int
-    ) -> Tensor:
-        """Of features (M · crops · n, d), whose keys are (M · n, e)."""
-
-        def each(values: Tensor) -> Tensor:
-            apart = values.unflatten(0, (self.fantasy_views, 1, -1))
-            return apart.expand(-1, crops, *apart.shape[2:]).flatten(0, 2)
-
+    def _contrast(self, features: Tensor, keys: Tensor, joint: Tensor, queue: Tensor) -> Tensor:
+        """Of features (n, d) with their keys (n, e) and virtual classes (n,)."""
         anchors = F.normalize(self.projector(features).float(), dim=1)
-        return contrast(anchors, each(keys), each(joint), queue, self.queue.labels)
+        return contrast(anchors, keys, joint, queue, self.queue.labels)
 
     @torch.no_grad()
     def _keys(self, images: Tensor) -> Tensor:
@@ -133,6 +129,12 @@ class VirtualContrast(Objective):
             },
             {"params": [scale], "weight_decay": 0.0},
         ]
+
+
+def deal_views(n: int, views: int) -> Tensor:
+    """A view for each small crop, as different ones as possible for one image: (4 · n,)."""
+    first = torch.randint(views, (n,))
+    return ((first + torch.arange(CROPS)[:, None]) % views).flatten()
 
 
 def small_crops(images: Tensor) -> Tensor:
