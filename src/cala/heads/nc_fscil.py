@@ -23,7 +23,7 @@ from cala.heads.registry import HEADS
 from cala.heads.trained import TrainedHead
 
 STATE = "neck."
-NEW = 20.0  # times an old class: so much weighs a new one in its session, chosen on dev queries
+NEW = 0.6  # share of a session's loss that is of its new classes, chosen on dev queries
 
 
 @HEADS.register("nc-fscil", "a neck turns embeddings to fixed vertices (own base session)")
@@ -31,7 +31,7 @@ class NcFscil(TrainedHead):
     """Logits s·cos(neck(f), m_c) with m_c vertex c of a simplex that never moves.
 
     Only the neck learns, in every session a few steps from where the session before left it: on
-    the means of all classes seen, the new ones among them weighing twenty times an old one.
+    the means of all classes seen, six tenths of the loss being that of the new ones.
     More shots of a class that is known, or forgetting one, play all sessions again, so the head
     is always what the same classes with the same shots would have made of it.
 
@@ -156,13 +156,15 @@ class NcFscil(TrainedHead):
     def _after_session(self, known: int, new: int) -> Neck:
         """The neck after a session in which some new classes join those known."""
         columns = torch.arange(known + new, device=self._vertices.device)
-        weights = torch.ones(known + new, dtype=self.dtype, device=columns.device)
-        weights[known:] = NEW
+        weights = torch.full((known + new,), 1.0 / known, dtype=self.dtype, device=columns.device)
+        if new:
+            weights *= 1 - NEW
+            weights[known:] = NEW / new
         return turn_neck(
             self._neck,
             normalise(self.prototypes_at(columns)),
             self._vertices[self._places(known + new)],
-            weights / weights.sum(),
+            weights,
             steps=self.steps,
             lr=self.lr,
         )
