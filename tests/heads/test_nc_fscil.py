@@ -64,10 +64,10 @@ def test_sessions_are_steps_on_means_from_where_the_last_one_ended():
     head = fitted(scale=1.0).add(*shots(6, 8, k=3)).add(*shots(5, k=7))
     base = [mean_of(c) for c in range(N_BASE)]
     neck, rows = start(), torch.stack([*base, mean_of(6, 3), mean_of(8, 3)])
-    weights = torch.tensor([0.4 / N_BASE] * N_BASE + [0.3, 0.3]).double()
+    weights = torch.tensor([1.0] * N_BASE + [5.0, 5.0]).double() / (N_BASE + 10)
     neck = turn_neck(neck, rows, vertices(*range(7)), weights, steps=STEPS, lr=LR)
     rows = torch.cat([rows, mean_of(5, 7)[None]])
-    weights = torch.tensor([0.4 / 7] * 7 + [0.6]).double()
+    weights = torch.tensor([1.0] * 7 + [5.0]).double() / 12
     neck = turn_neck(neck, rows, vertices(*range(8)), weights, steps=STEPS, lr=LR)
     assert head.classes == (0, 1, 2, 3, 4, 6, 8, 5)
     torch.testing.assert_close(head.logits(X), unit(neck(unit(X))) @ vertices(*range(8)).T)
@@ -112,7 +112,7 @@ def test_other_base_classes_keep_their_vertices_and_new_ones_get_an_unused_one()
     torch.testing.assert_close(head.logits(X), unit(neck(unit(X))) @ vertices(0, 2, 3).T)
     head.add(*shots(6))
     rows = torch.stack([mean_of(0), mean_of(2), mean_of(3), mean_of(6, 3)])
-    weights = torch.tensor([0.4 / 3] * 3 + [0.6]).double()
+    weights = torch.tensor([1.0, 1.0, 1.0, 5.0]).double() / 8
     neck = turn_neck(neck, rows, vertices(0, 2, 3, N_BASE), weights, steps=STEPS, lr=LR)
     torch.testing.assert_close(head.logits(X), unit(neck(unit(X))) @ vertices(0, 2, 3, N_BASE).T)
 

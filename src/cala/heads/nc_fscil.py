@@ -23,7 +23,7 @@ from cala.heads.registry import HEADS
 from cala.heads.trained import TrainedHead
 
 STATE = "neck."
-NEW = 0.6  # share of a session's loss that is of its new classes, chosen on dev queries
+FEWEST, SHARE = 5.0, 1 / 3  # how much a new class weighs in its session, chosen on dev queries
 
 
 @HEADS.register("nc-fscil", "a neck turns embeddings to fixed vertices (own base session)")
@@ -31,7 +31,8 @@ class NcFscil(TrainedHead):
     """Logits s·cos(neck(f), m_c) with m_c vertex c of a simplex that never moves.
 
     Only the neck learns, in every session a few steps from where the session before left it: on
-    the means of all classes seen, six tenths of the loss being that of the new ones.
+    the means of all classes seen. A new one weighs as much as a third of those known before, at
+    least as five of them.
     More shots of a class that is known, or forgetting one, play all sessions again, so the head
     is always what the same classes with the same shots would have made of it.
 
@@ -60,7 +61,7 @@ class NcFscil(TrainedHead):
         metric: str = "cosine",
         shrinkage: float | str = "auto",
         scale: float | str = "auto",
-        steps: int = 50,
+        steps: int = 100,
         lr: float = 0.25,
         parts: Mapping[str, Tensor] | None = None,
     ) -> None:
@@ -156,15 +157,13 @@ class NcFscil(TrainedHead):
     def _after_session(self, known: int, new: int) -> Neck:
         """The neck after a session in which some new classes join those known."""
         columns = torch.arange(known + new, device=self._vertices.device)
-        weights = torch.full((known + new,), 1.0 / known, dtype=self.dtype, device=columns.device)
-        if new:
-            weights *= 1 - NEW
-            weights[known:] = NEW / new
+        weights = torch.ones(known + new, dtype=self.dtype, device=columns.device)
+        weights[known:] = max(FEWEST, SHARE * known)
         return turn_neck(
             self._neck,
             normalise(self.prototypes_at(columns)),
             self._vertices[self._places(known + new)],
-            weights,
+            weights / weights.sum(),
             steps=self.steps,
             lr=self.lr,
         )
