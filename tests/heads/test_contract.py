@@ -20,10 +20,11 @@ from problems import blobs, digits, random_parts
 pytestmark = pytest.mark.filterwarnings("ignore::cala.errors.BaseQueryWarning")
 
 # Each host with one adapter: those have tests of their own, and the grid of all would take long.
-# Of a system that trains its encoder the head is the base branch, which others have tests for.
-HOSTS = [name for name in HEADS if not HEADS[name].changes_encoder]
+# Heads that are nearest mean under another name: `test_same_as_nearest_mean` is all they need.
+SAME = ("bidist", "bidist-base", "topic")
+HOSTS = [name for name in HEADS if name not in SAME]
 ON_HOSTS = [f"{host}+{list(ADAPTERS)[i % len(ADAPTERS)]}" for i, host in enumerate(HOSTS)]
-METHODS = [*method_names(), *ON_HOSTS]
+METHODS = [*(name for name in method_names() if name not in SAME), *ON_HOSTS]
 QUICK = {"episodes": 4, "heldout_episodes": 2, "epochs": 2, "steps": 5}
 EVERY = [
     (method, metric)
@@ -62,6 +63,15 @@ HEADS_FITTED = Once()
 @pytest.fixture(params=EVERY, ids=lambda key: "-".join(key))
 def head(request):
     return HEADS_FITTED[request.param].fork()
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_same_as_nearest_mean(name):
+    own = {k for k in vars(HEADS[name]) if not k.startswith("__")} - {"_abc_impl"}
+    assert own <= {"name", "metrics", "changes_encoder"}
+    assert issubclass(HEADS[name], HEADS["nearest-mean"])
+    head, plain = fitted(name, "cosine").add(*shots(7)), fitted("nearest-mean", "cosine")
+    assert torch.equal(head.logits(X), plain.add(*shots(7)).logits(X))
 
 
 def shots(label: int, k: int = 3):
