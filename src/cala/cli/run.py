@@ -32,7 +32,7 @@ def run(
     ),
     reference: str | None = REFERENCE,
     make_report: bool = typer.Option(
-        True, "--report/--no-report", help="Make RUN/report/report.html."
+        True, "--report/--no-report", help="Make the page with all tables and figures."
     ),
 ) -> None:
     """Run methods over the same draws of a protocol, with intervals and paired differences.
