@@ -22,6 +22,7 @@ from arguments import data_file, target_file, whole_number
 from cala.benchmark.config import RunConfig
 from cala.benchmark.draws import parse_draws
 from cala.benchmark.runner import holdout_note, run_cells
+from cala.benchmark.sources import Source
 from cala.benchmark.terminal import console, differences_table, results_table
 from cala.data.embeddings import load_embeddings
 from cala.data.protocol import load_protocol
@@ -66,7 +67,7 @@ def run(path: Path, draws: int, split: str, seed: int, out: Path | None) -> None
     for metric in METRICS:
         config = RunConfig("cifar100", METHODS, tuple(names), (seed,), split, metric)
         with screen.status(metric) as status:
-            cells = run_cells(config, data, protocol, progress=status.update)
+            cells = run_cells(config, Source(data, path.name), protocol, progress=status.update)
             by_metric[metric] = [record for cell in cells for record in cell]
     if holdout_note(data):
         screen.print(holdout_note(data) + "\n")

@@ -19,6 +19,7 @@ from arguments import target_file, whole_number
 from cala.benchmark.config import RunConfig
 from cala.benchmark.draws import parse_draws
 from cala.benchmark.runner import run_cells
+from cala.benchmark.sources import Source
 from cala.benchmark.terminal import console, differences_table, results_table
 from cala.core.mixing import draw_pairs, mix_images
 from cala.data.embeddings import Embeddings
@@ -44,7 +45,7 @@ def main() -> None:
     names = parse_draws(f"random:{args.draws}")
     config = RunConfig("digits", METHODS, tuple(names), (args.seed,))
     with screen.status("training adapters on fake classes") as status:
-        cells = run_cells(config, data, PROTOCOL, progress=status.update)
+        cells = run_cells(config, Source(data, "digits"), PROTOCOL, progress=status.update)
         results = Results([record for cell in cells for record in cell])
     screen.print(
         "scikit-learn's digits as raw pixels: 6 base classes, then twice 2 novel ones\n"

@@ -25,6 +25,8 @@ def digits():
 
 def random_parts(method: str, dim: int) -> dict[str, torch.Tensor]:
     """What a head needs that was trained with the encoder: here it was not trained at all."""
+    from cala.core.etf import simplex_etf
+    from cala.core.neck import VERTICES
     from cala.heads import HEADS
     from cala.heads.factory import split_name
 
@@ -32,8 +34,11 @@ def random_parts(method: str, dim: int) -> dict[str, torch.Tensor]:
     shapes = host.part_shapes(dim) if host.needs_parts else {}
     generator = torch.Generator().manual_seed(0)
     found = {}
+    free = 24 if VERTICES in shapes else 4
     for name, shape in shapes.items():
-        values = 0.1 * torch.randn([n or 4 for n in shape], generator=generator)
+        values = 0.1 * torch.randn([n or free for n in shape], generator=generator)
         gain = len(shape) == 1 and name.endswith("weight")  # of a layer norm
         found[name] = 1 + values if gain else values
+    if VERTICES in found:  # a simplex, or there is nothing to turn to
+        found[VERTICES] = simplex_etf(free, free, generator)
     return found

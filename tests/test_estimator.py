@@ -25,7 +25,8 @@ from cala.heads import ADAPTERS, HEADS, make_head
 
 X, Y = load_digits(return_X_y=True)
 BASE = Y < 6
-HOSTS = [name for name in HEADS if not HEADS[name].needs_parts]
+OTHERS = ("bidist-base", "savc")  # as nearest mean here
+HOSTS = [n for n in HEADS if not (HEADS[n].needs_parts or HEADS[n].changes_encoder or n in OTHERS)]
 ALL_METHODS = [
     *HOSTS,
     *ADAPTERS,

@@ -11,6 +11,7 @@ import torch
 from cala.benchmark.config import RunConfig
 from cala.benchmark.costs import Cost, head_bytes, read_costs, summarise
 from cala.benchmark.execute import execute
+from cala.benchmark.sources import Source
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol
 from cala.heads import make_head
@@ -28,7 +29,7 @@ def data() -> Embeddings:
 
 
 def run(out):
-    execute(CONFIG, data(), PROTOCOL, source="small.npz", out=out)
+    execute(CONFIG, Source(data(), "small.npz"), PROTOCOL, out=out)
     return json.loads((out / "costs.json").read_text())["cost"]
 
 

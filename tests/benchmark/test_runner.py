@@ -12,6 +12,7 @@ from scipy import stats
 from cala.benchmark.config import RunConfig
 from cala.benchmark.draws import make_draw, parse_draws
 from cala.benchmark.runner import fit_method, run_cells, run_draw
+from cala.benchmark.sources import Source
 from cala.benchmark.terminal import console, differences_table, results_table
 from cala.core.mixing import FakePool
 from cala.data.embeddings import Embeddings
@@ -37,8 +38,9 @@ DRAWS = [make_draw(name, PROTOCOL, DATA.y_train, DATA.learnable()) for name in N
 CONFIG = RunConfig("small", ("nearest-mean", "la", "cala-plus"), NAMES)
 
 
-def records(config=CONFIG, data=DATA, **options):
-    return [record for cell in run_cells(config, data, PROTOCOL, **options) for record in cell]
+def records(config=CONFIG, data=DATA, source="", **options):
+    cells = run_cells(config, Source(data, source), PROTOCOL, **options)
+    return [record for cell in cells for record in cell]
 
 
 def test_canonical_nearest_mean_on_cifar_to_the_digit(cifar):

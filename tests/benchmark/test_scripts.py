@@ -104,3 +104,35 @@ def test_help_teaches(script):
     done = run(script, "--help")
     assert done.returncode == 0
     assert "--json" in done.stdout
+
+
+@pytest.mark.parametrize("dataset", ["cifar100", "mini_imagenet", "cub200"])
+def test_full_length_has_every_system_and_only_options_that_exist(dataset):
+    """What a GPU machine is told to run: every base session, and one run of all of them."""
+    from typer.main import get_command
+
+    from cala.cli import app
+    from cala.heads import HEADS
+    from cala.methods import METHODS
+
+    init = ("--init", "resnet18.pth") if dataset == "cub200" else ()
+    done = run("full_length.py", dataset, "--data", "images", "--out", "bases", *init)
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert {w[w.index("--method") + 1] for w in lines if "--method" in w} == set(METHODS)
+    group = get_command(app)
+    for words in lines:
+        command = group.commands[words[1]]
+        known = {option for parameter in command.params for option in parameter.opts}
+        assert {w for w in words if w.startswith("-")} <= known
+    whole = lines[-1]
+    assert "--full-sessions" in whole
+    methods = whole[whole.index("--methods") + 1].split(",")
+    assert set(HEADS) <= set(methods)
+    assert {f"{host}+cala-plus" for host in HEADS} <= set(methods)
+    short = run("full_length.py", dataset, "--epochs", "1", *init).stdout
+    assert short.count("--epochs 1") == len(lines) - 1
+    assert "--full-sessions" not in short
+    assert "no system nope" in run("full_length.py", dataset, "--systems", "nope", *init).stderr
+    if init:
+        assert "give --init FILE" in run("full_length.py", dataset).stderr

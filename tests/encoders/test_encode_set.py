@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from cala.benchmark.sources import Source
 from cala.core.mixing import LAMBDA_RANGE
 from cala.data.embeddings import load_embeddings, save_embeddings
 from cala.encoders import fakes
@@ -50,7 +51,7 @@ def test_all_sessions_of_cifar100_take_10000_test_forwards():
     protocol = make_protocol(100, 60, 5, 5, 8)
     data = encode_set(images, encoder, base=range(60), pairs=0).relabelled(protocol)
     config = RunConfig("noise", ("nearest-mean",), ("random:0", "random:1"))
-    cells = list(run_cells(config, data, protocol))
+    cells = list(run_cells(config, Source(data, ""), protocol))
     assert [len(records) for records in cells] == [9, 9]
     assert encoder.forward.images == 600 + 10_000
 

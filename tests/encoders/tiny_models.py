@@ -134,4 +134,26 @@ def map():
     return f"{name}:make"
 
 
-MODELS = {"timm": timm_model, "hf": hf_model, "onnx": onnx_model, "torch": torch_model}
+def views_model(folder: Path, seed: int) -> str:
+    """Four views, of which the URI asks for three."""
+    from cala.encoders import ARCHITECTURES, Transform
+    from cala.encoders.weights import save_encoder
+
+    torch.manual_seed(seed)
+    save_encoder(
+        folder / "encoder.safetensors",
+        ARCHITECTURES["resnet20"](),
+        architecture="resnet20",
+        transform=Transform(size=16, resize=16),
+        parts={"views": torch.tensor([4.0])},
+    )
+    return f"3:{folder}"
+
+
+MODELS = {
+    "timm": timm_model,
+    "hf": hf_model,
+    "onnx": onnx_model,
+    "torch": torch_model,
+    "views": views_model,
+}

@@ -7,15 +7,13 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from cala.core.blending import Blend
 from cala.data.embeddings import load_embeddings, save_embeddings
-from cala.data.images import ArrayPixels, ImageSet, ImageSplit
-from cala.encoders import Transform
 from cala.encoders.encode import encode_set
 from cala.encoders.weights import load_encoder_file
 from cala.errors import InputError
@@ -26,41 +24,20 @@ from cala.training.checkpoint import load_checkpoint
 from cala.training.images import base_rows, load_base
 from cala.training.loop import Trainer
 from cala.training.place import CHECKPOINT
-from cala.training.recipes import Recipe
 from cala.training.session import BaseSession, augmentation, make_model, make_trainer, train_base
-from problems import digits
+from scans import FIRST, IMAGES, N_BASE
 from training import small
 
 pytestmark = pytest.mark.filterwarnings("ignore::cala.errors.BaseQueryWarning")
 
-N_BASE = 6
 QUICK = {"episodes": 4, "heldout_episodes": 2, "epochs": 2, "steps": 5}
-FIRST = Recipe(
-    "first", "resnet20", Transform(8, 8), epochs=2, batch=32, lr=0.1, schedule="one-cycle", pad=1
-)
-every_method = pytest.mark.parametrize("name", list(METHODS))
+# The base session of topic is that of icarl.
+every_method = pytest.mark.parametrize("name", [name for name in METHODS if name != "topic"])
 
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("CALA_CACHE", str(tmp_path / "cache"))
-
-
-def scans() -> ImageSet:
-    """Scanned digits as images: a small real problem of ten classes."""
-    x, y = digits()
-    pixels = (x.reshape(-1, 8, 8, 1).expand(-1, 8, 8, 3) * 15.9).numpy().astype(np.uint8)
-    splits = []
-    for part in (0, 1):
-        rows = np.flatnonzero(np.arange(len(y)) % 3 == part)
-        names = tuple(f"{part}/{row}" for row in rows)
-        pixel_rows = ArrayPixels(pixels[rows], np.arange(len(rows)))
-        splits.append(ImageSplit(y.numpy()[rows].astype(np.int64), names, pixel_rows))
-    classes = tuple("0123456789")
-    return ImageSet("scans", classes, *splits, source=Path("scans"), identify=lambda: "scans")
-
-
-IMAGES = scans()
 
 
 @pytest.fixture(scope="session")
@@ -92,6 +69,7 @@ def trained(first, tmp_path_factory):
 
 @every_method
 def test_a_method_has_a_head(name):
+    assert METHODS["topic"].objective == METHODS["icarl"].objective
     assert name in HEADS
     assert METHODS.summary(name)
 
@@ -136,6 +114,9 @@ def test_the_loss_falls(name, first, tmp_path):
     after = float(model(images, labels)[0].detach())
     fresh = make_trainer(job, data)
     fresh.begin()
+    if hasattr(fresh.model, "queue"):  # without keys in it there is nothing to be told apart
+        for step in range(12):
+            fresh.model.train()(*fresh.batch(step))
     torch.manual_seed(0)
     before = float(fresh.model.train()(images, labels)[0].detach())
     assert after < before, (before, after)
@@ -274,6 +255,85 @@ def test_fact_mixes_in_the_middle(first, tmp_path):
     assert not model.virtual.requires_grad
 
 
+def test_savcs_slow_copy_starts_at_the_encoder_and_follows(first, tmp_path):
+    loop = trainer("savc", first, tmp_path)
+    model = loop.model.train()
+    images, labels = loop.batch(0)
+    assert len(images) == 2 * len(labels)
+    slow = dict(model.slow[0].named_parameters())
+    weight = model.encoder.conv1.weight
+    assert not torch.equal(slow["conv1.weight"], weight)  # made before the start was loaded
+    model(images, labels)
+    assert torch.equal(slow["conv1.weight"], weight)
+    assert model.queue.labels[:64].tolist() == [
+        *(2 * labels).tolist(), *(2 * labels + 1).tolist(),
+    ]  # fmt: skip
+    before = slow["conv1.weight"].clone()
+    with torch.no_grad():
+        weight += 1.0
+    model(images, labels)
+    torch.testing.assert_close(slow["conv1.weight"], before + 0.005)
+    trained = {id(p) for group in loop.optimiser.param_groups for p in group["params"]}
+    assert not trained & {id(p) for p in model.slow.parameters()}
+    rest = [p for n, p in model.named_parameters() if not n.startswith("slow.")]
+    assert trained == {id(p) for p in rest}
+    queue = model.queue.keys.clone()
+    model.eval()(images, labels)
+    assert torch.equal(model.queue.keys, queue)  # nothing moves outside of training
+
+
+def test_savcs_small_crops_lie_inside_and_leave_no_statistics(first, tmp_path):
+    from cala.methods.savc import deal_views, small_crops, whole_image_statistics
+
+    dealt = deal_views(5, 4).reshape(4, 5)
+    assert all(sorted(column) == [0, 1, 2, 3] for column in dealt.T.tolist())
+    assert deal_views(5, 1).tolist() == [0] * 20
+    places = torch.arange(32.0).expand(1, 1, 32, 32)
+    crops = small_crops(torch.cat([places, places.mT, places], 1))
+    assert crops.shape == (4, 3, 18, 18)
+    assert float(crops.min()) >= 0
+    assert float(crops.max()) <= 31
+    side = crops[:, 0].amax((1, 2)) - crops[:, 0].amin((1, 2))
+    assert len(side.unique()) == 4
+    model = trainer("savc", first, tmp_path).model.train()
+    before = {k: v.clone() for k, v in model.encoder.state_dict().items() if "running" in k}
+    with whole_image_statistics(model.encoder):
+        model.encoder(torch.randn(4, 3, 8, 8))
+    after = model.encoder.state_dict()
+    assert all(torch.equal(after[k], v) for k, v in before.items())
+    model.encoder(torch.randn(4, 3, 8, 8))
+    assert not torch.equal(model.encoder.bn1.running_mean, before["bn1.running_mean"])
+
+
+def test_savcs_views_vote_in_validation(first, tmp_path):
+    model = trainer("savc", first, tmp_path).model.eval()
+    images = torch.randn(5, 3, 8, 8)
+    means = torch.randn(N_BASE, 64)
+    model.begin(means)
+    with torch.no_grad():
+        unit = [
+            torch.nn.functional.normalize(model.encoder(x), dim=1)
+            for x in (images, images.rot90(2, (2, 3)))
+        ]
+        expected = model.scale * (unit[0] + unit[1]) / 2 @ torch.nn.functional.normalize(means).T
+        torch.testing.assert_close(model.logits(images), expected)
+
+
+@pytest.mark.parametrize("views", [1, 4])
+def test_savc_with_other_numbers_of_views(views, first, tmp_path):
+    job = session("savc", tmp_path, first)
+    job = replace(job, recipe=job.recipe.changed(views=views).lasting(0.3))
+    encoder = load_encoder_file(train_base(job))
+    assert encoder.dim == 64 * views
+    again = session("savc", tmp_path / "again", tmp_path / "encoder.safetensors")
+    assert torch.equal(  # its weights start another run, whatever its views
+        make_model(again).encoder.conv1.weight,
+        load_file(tmp_path / "encoder.safetensors")["conv1.weight"],
+    )
+    with pytest.raises(InputError, match="views is 3: use one of 1, 2, 4, 12"):
+        make_model(replace(job, recipe=job.recipe.changed(views=3)))
+
+
 def test_what_trained_the_start_is_not_held_out(first, tmp_path):
     """Another seed holds out other images, and some of these trained the weights to start from."""
     held = load_encoder_file(first).holdout
@@ -294,7 +354,9 @@ def test_what_trained_the_start_is_not_held_out(first, tmp_path):
 
 
 @every_method
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    "dtype", [torch.bfloat16, pytest.param(torch.float16, marks=pytest.mark.long)]
+)
 def test_half_precision(name, dtype, first, tmp_path):
     job = session(name, tmp_path, first, autocast=dtype)
     loop = make_trainer(job, load_base(IMAGES, base_rows(IMAGES, N_BASE, 4, 0), job.recipe))
@@ -325,9 +387,9 @@ def test_limit_takes_a_shot_out_of_a_batch_that_holds_all_images(first, tmp_path
 
 def test_fact_needs_two_halves_and_alice_not_too_many_classes(tmp_path):
     with pytest.raises(InputError, match="no `lower` and `upper` half"):
-        METHODS["fact"].objective(small.Small(), N_BASE, FIRST)
+        METHODS["fact"].objective(small.Small(), N_BASE, FIRST, N_BASE)
     with pytest.raises(InputError, match="499,500 of them"):
-        METHODS["alice"].objective(small.Small(), 1000, FIRST)
+        METHODS["alice"].objective(small.Small(), 1000, FIRST, 1000)
 
 
 def test_small_images_cost_less_of_a_budget():
@@ -376,3 +438,68 @@ def test_steps_in_which_the_encoder_waits_are_timed_apart(first, tmp_path, monke
     monkeypatch.setattr(loop, "_timed", timed)
     assert loop.rehearse(3) == pytest.approx(0.3 * 1 + 0.7 * 5)
     assert done == [0, 1, 2, border, border + 1, border + 2]
+
+
+def test_savcs_loss_by_hand(first, tmp_path, monkeypatch):
+    """Every anchor meets the key of its own image in its own view."""
+    from cala.core.contrast import contrast
+    from cala.core.fantasy import fantasy, joint_labels
+    from cala.methods import savc
+
+    loop = trainer("savc", first, tmp_path)
+    model = loop.model.train()
+    for step in range(3):
+        model(*loop.batch(step))
+    model.eval()
+    images, labels = loop.batch(5)
+    n = len(labels)
+    query, key = images.chunk(2)
+    crops = savc.small_crops(key)
+    views = savc.deal_views(n, 2)
+    monkeypatch.setattr(savc, "small_crops", lambda given: crops)
+    monkeypatch.setattr(savc, "deal_views", lambda n, views_: views)
+    unit = torch.nn.functional.normalize
+    with torch.no_grad():
+        keys = [unit(model.slow(fantasy(key, m)), dim=1) for m in (0, 1)]
+        large = [model.encoder(fantasy(query, m)) for m in (0, 1)]
+        queue = model.queue.keys, model.queue.labels
+        joint = joint_labels(labels, 2)
+        expected = torch.nn.functional.cross_entropy(model.classifier(torch.cat(large)), joint)
+        anchors = unit(model.projector(torch.cat(large)), dim=1)
+        expected += 0.2 * contrast(anchors, torch.cat(keys), joint, *queue)
+        each = []
+        for place, view in enumerate(views.tolist()):
+            crop = fantasy(crops[place : place + 1], view)
+            anchor = unit(model.projector(model.encoder(crop)), dim=1)
+            row = place % n
+            own = labels[row : row + 1] * 2 + view
+            each.append(contrast(anchor, keys[view][row : row + 1], own, *queue))
+        expected += 0.8 * torch.stack(each).mean()
+        torch.testing.assert_close(model(images, labels)[0], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("n_classes", "room"), [(10, 10), (N_BASE, 2 * N_BASE), (600, 600)])
+def test_nc_fscil_keeps_a_vertex_for_every_class_to_come(n_classes, room):
+    model = METHODS["nc-fscil"].objective(small.Small(), N_BASE, FIRST, n_classes)
+    assert model.vertices.shape == (room, max(512, room))
+    assert not model.vertices.requires_grad
+    images = torch.randn(3, 3, 8, 8)
+    assert model.logits(images).shape == (3, N_BASE)
+
+
+def test_nc_fscil_turns_blended_images_to_both_vertices(monkeypatch):
+    torch.manual_seed(0)
+    model = METHODS["nc-fscil"].objective(small.Small(), N_BASE, FIRST, 10).eval()
+    images, labels = torch.randn(4, 3, 8, 8), torch.tensor([0, 3, 5, 3])
+    other = torch.tensor([1, 0, 3, 2])
+    outputs = model.neck(torch.nn.functional.normalize(model.encoder(images), dim=1))
+    cosines = torch.nn.functional.normalize(outputs, dim=1) @ model.vertices.T
+    each = 5 * (cosines - 1) ** 2
+    rows = torch.arange(4)
+    for share in (0.3, 1.0):
+        blended = Blend(images, other, share)
+        monkeypatch.setattr("cala.methods.nc_fscil.blend", lambda images, made=blended: made)
+        loss, logits = model(images, labels)
+        both = share * each[rows, labels] + (1 - share) * each[rows, labels[other]]
+        torch.testing.assert_close(loss, both.mean())
+        torch.testing.assert_close(logits, cosines[:, :N_BASE].detach())

@@ -12,6 +12,7 @@ import torch
 from cala.benchmark.config import RunConfig
 from cala.benchmark.draws import parse_draws
 from cala.benchmark.execute import execute
+from cala.benchmark.sources import Source
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol
 from cala.reports.build import make_report
@@ -30,7 +31,7 @@ def real_run(tmp_path_factory) -> Path:
     data = Embeddings(x[train].float(), y[train], x[~train].float(), y[~train])
     config = RunConfig("small", METHODS, tuple(parse_draws("random:3")))
     out = tmp_path_factory.mktemp("runs") / "real"
-    execute(config, data, PROTOCOL, source="small.npz", out=out)
+    execute(config, Source(data, "small.npz"), PROTOCOL, out=out)
     return out
 
 

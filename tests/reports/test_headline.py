@@ -9,6 +9,7 @@ import torch
 
 from cala.benchmark.config import RunConfig
 from cala.benchmark.execute import execute
+from cala.benchmark.sources import Source
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol
 from cala.records import Record
@@ -77,7 +78,7 @@ def test_a_fallback_is_said(tmp_path, base, per_class, words):
     data = Embeddings(x[train].float(), y[train], x[~train].float(), y[~train])
     protocol = Protocol(name="tiny", base=base, way=2, shot=3, sessions=1)
     config = RunConfig("tiny", ("nearest-mean", "cala"), ("random:0", "random:1"))
-    execute(config, data, protocol, source="tiny.npz", out=tmp_path / "run")
+    execute(config, Source(data, "tiny.npz"), protocol, out=tmp_path / "run")
     (study,) = make_studies([read_run(tmp_path / "run")])
     assert words in headline(study)
     plain = dataclasses.replace(study, artifacts={})

@@ -15,8 +15,8 @@ FIGURES = (
     "swallowed", "tradeoff", "tsne",
 )  # fmt: skip
 TABLES = (
-    "calibration", "classes", "confused_pairs", "differences", "fpr", "fpr_mirror", "gamma",
-    "plug_and_play", "protocol", "quoted_fpr", "quoted_sessions", "sessions", "summary",
+    "calibration", "classes", "confused_pairs", "costs", "differences", "fpr", "fpr_mirror",
+    "gamma", "plug_and_play", "protocol", "quoted_fpr", "quoted_sessions", "sessions", "summary",
     "swallowed",
 )  # fmt: skip
 

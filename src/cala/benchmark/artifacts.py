@@ -42,6 +42,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
+from cala.benchmark.courses import Course, plain_host
 from cala.core.similarity import similarity
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol, ShotDraw
@@ -61,22 +62,34 @@ def make_artifact(
     protocol: Protocol,
     draw: ShotDraw,
     draws: Sequence[ShotDraw] = (),
+    course: Course | None = None,
 ) -> dict[str, Tensor]:
     """Tensors as listed above, for a head fitted to the base session (which is not changed).
 
     draws : those in which β is looked at; only prototypes are made in them, nothing is scored
+    course : of a host that changes its encoder, in `draw`; prototypes are those of its base branch
     """
     fitted, head = head, head.fork()
     unit = head.embed(data.x_test)
     gammas = _trained_gamma(head) * torch.tensor(GAMMAS)
-    sweep = [_gamma_accuracy(head, unit, data.y_test, gammas)]
+
+    def scored() -> tuple[Tensor, Tensor]:
+        """Labels of the test rows whose classes are known by now, and their plain logits."""
+        seen = data.y_test < len(head.classes)
+        plain = plain_host(head)
+        session = (len(head.classes) - protocol.base) // protocol.way
+        known = plain.unit_logits(unit[seen]) if course is None else course.logits[session]
+        return data.y_test[seen], known
+
+    sweep = [_gamma_accuracy(head, *scored(), gammas)]
     for rows in draw.rows:
         head.add(data.x_train[rows], data.y_train[rows])
-        sweep.append(_gamma_accuracy(head, unit, data.y_test, gammas))
+        sweep.append(_gamma_accuracy(head, *scored(), gammas))
     n_base, n_classes = protocol.base, len(head.classes)
     seen = data.y_test < n_classes
-    labels, unit = data.y_test[seen], unit[seen]
-    before, beta, shift = _parts(head, unit)
+    unit = unit[seen]
+    labels, before = scored()
+    beta, shift = _adapted(head, before)
     after = before + shift
     base, novel = after[:, :n_base].max(1), after[:, n_base:].max(1)
     confusion = torch.bincount(labels * n_classes + after.argmax(1), minlength=n_classes**2)
@@ -142,25 +155,24 @@ def save_artifact(path: Path, tensors: dict[str, Tensor], meta: dict[str, object
         temporary.write_bytes(save({k: v.contiguous() for k, v in tensors.items()}, header))
 
 
-def _parts(head: Head, unit: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Logits without the adapter (n, C), β (C,), and what is added to the logits (C,)."""
+def _adapted(head: Head, logits: Tensor) -> tuple[Tensor, Tensor]:
+    """β (C,), and what is added to the logits (C,)."""
     if isinstance(head, AdaptedHead):
-        return head.host.unit_logits(unit), head.beta, head.shift
-    zero = unit.new_zeros(len(head.classes))
-    return head.unit_logits(unit), zero, zero.clone()
+        return head.beta, head.shift
+    zero = logits.new_zeros(len(head.classes))
+    return zero, zero.clone()
 
 
 def _trained_gamma(head: Head) -> float:
     return float(head.trained_as.gamma) if isinstance(head, AdaptedHead) else 1.0
 
 
-def _gamma_accuracy(head: Head, unit: Tensor, labels: Tensor, gammas: Tensor) -> Tensor:
+def _gamma_accuracy(head: Head, labels: Tensor, logits: Tensor, gammas: Tensor) -> Tensor:
     """Accuracy over the classes seen so far with every γ: (G,)."""
-    seen = labels < len(head.classes)
-    logits, beta, _ = _parts(head, unit[seen])
+    beta, _ = _adapted(head, logits)
     differ = gammas if bool(beta.any()) else gammas[:1]
     found = torch.stack([(logits + gamma * beta).argmax(1) for gamma in differ])
-    return (found == labels[seen]).double().mean(1).expand(len(gammas)).float()
+    return (found == labels).double().mean(1).expand(len(gammas)).float()
 
 
 def _over_draws(fitted: Head, data: Embeddings, draws: Sequence[ShotDraw]) -> tuple[Tensor, Tensor]:

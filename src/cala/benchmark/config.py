@@ -15,8 +15,9 @@ from cala.core.metric import METRICS
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol
 from cala.errors import InputError
+from cala.heads import HEADS
 from cala.heads.factory import split_name
-from cala.records import SCHEMA
+from cala.records import SCHEMA, Cell
 from cala.registry import check_choice
 
 SPLITS = ("test", "dev")
@@ -31,6 +32,8 @@ class RunConfig:
     metric, scale : for every method; None takes each method's own
     adapter : changes to the adapters' recipes
     gamma : γ at inference; None is the value trained with
+    few_draws : draws of methods that train their encoder in sessions; None for all
+    full_sessions : such sessions have their published length, instead of a short one
     """
 
     dataset: str
@@ -42,6 +45,8 @@ class RunConfig:
     scale: float | None = None
     gamma: float | None = None
     adapter: dict[str, Any] = field(default_factory=dict)
+    few_draws: tuple[str, ...] | None = None
+    full_sessions: bool = False
 
     def __post_init__(self) -> None:
         check_choice("split", self.split, SPLITS)
@@ -52,14 +57,29 @@ class RunConfig:
         if self.metric is not None:
             check_choice("metric", self.metric, METRICS)
 
-    def resolved(
-        self, protocol: Protocol, data: Embeddings, source: str, own: Own | None = None
-    ) -> dict[str, Any]:
+    def draws_of(self, method: str) -> tuple[str, ...]:
+        changes = HEADS[split_name(method)[0]].changes_encoder
+        return self.few_draws if changes and self.few_draws is not None else self.draws
+
+    @property
+    def cells(self) -> set[Cell]:
+        return {(m, d, s) for m in self.methods for d in self.draws_of(m) for s in self.seeds}
+
+    def _stated(self) -> dict[str, Any]:
+        """Fields; what is about training encoders in sessions only where a method does that."""
+        found = asdict(self)
+        trained = [m for m in self.methods if HEADS[split_name(m)[0]].changes_encoder]
+        if not trained:
+            del found["few_draws"], found["full_sessions"]
+            return found
+        return {**found, "trained_in_sessions": trained}
+
+    def resolved(self, protocol: Protocol, usual: Source, own: Own | None = None) -> dict[str, Any]:
         """As written to `config.json`; own : embeddings of single hosts"""
         apart = {host: _stated(found) for host, found in sorted((own or {}).items())}
         return {
             "schema": SCHEMA,
-            **asdict(self),
+            **self._stated(),
             "protocol": {
                 "name": protocol.name,
                 "base": protocol.base,
@@ -69,7 +89,7 @@ class RunConfig:
                 **({"order": list(protocol.order)} if protocol.order else {}),
             },
             "selection": "validation",
-            "embeddings": _stated(Source(data, source)),
+            "embeddings": _stated(usual),
             **({"own_embeddings": apart} if apart else {}),
             "versions": {name: _version(name) for name in PACKAGES},
             "machine": {"platform": platform.platform(), "cpus": os.cpu_count()},

@@ -23,8 +23,9 @@ class Cost:
     """Of one cell.
 
     fit_seconds : for the base session, of the head that all draws of the seed share
-    session_seconds : in `Head.add`, one value per incremental session
-    head_bytes : of the head's tensors after the last session
+    session_seconds : of learning, one value per incremental session
+    head_bytes : of all that one session hands to the next, after the last
+    encoded, encode_seconds : test images that sessions encoded again, since the encoder had changed
     """
 
     method: str
@@ -33,6 +34,8 @@ class Cost:
     fit_seconds: float
     session_seconds: list[float]
     head_bytes: int
+    encoded: int = 0
+    encode_seconds: float = 0.0
     schema: int = SCHEMA
 
     @property
@@ -62,6 +65,7 @@ def _parsed(line: str) -> Cost | None:
         cost = Cost(**{k: v for k, v in values.items() if k in FIELDS})
         hash(cost.cell)
         numbers = [cost.fit_seconds, cost.head_bytes, *cost.session_seconds]
+        numbers += [cost.encoded, cost.encode_seconds]
     except (ValueError, TypeError, AttributeError):
         return None
     return cost if all(isinstance(number, int | float) for number in numbers) else None
@@ -95,5 +99,17 @@ def summarise(
             "fit_seconds": fmean(map(fmean, seeds.values())),
             "session_seconds": fmean(seconds) if seconds else 0.0,
             "head_bytes": first.head_bytes,
+            **_again(ours),
         }
     return found
+
+
+def _again(costs: Sequence[Cost]) -> dict[str, float | int]:
+    """Per session: images that were encoded again, and how long that took."""
+    sessions = sum(len(cost.session_seconds) for cost in costs)
+    if not sessions or not any(cost.encoded for cost in costs):
+        return {}
+    return {
+        "session_encoded": sum(cost.encoded for cost in costs) / sessions,
+        "session_encode_seconds": sum(cost.encode_seconds for cost in costs) / sessions,
+    }

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor
 
 from cala.data.protocol import Protocol, ShotDraw, canonical_draw, random_draw
 from cala.errors import InputError
+
+FEW = 3
 
 
 def parse_draws(text: str) -> list[str]:
@@ -24,6 +28,16 @@ def parse_draws(text: str) -> list[str]:
         else:
             raise InputError(f"draws {part!r}: give canonical, random:20, or both with a comma")
     return list(dict.fromkeys(names))
+
+
+def few(draws: Sequence[str]) -> tuple[str, ...]:
+    """The canonical draw and three others: for methods whose sessions take minutes.
+
+    >>> few(["canonical", "random:0", "random:1", "random:2", "random:3"])
+    ('canonical', 'random:0', 'random:1', 'random:2')
+    """
+    random = [name for name in draws if name != "canonical"][:FEW]
+    return tuple(name for name in draws if name == "canonical" or name in random)
 
 
 def make_draw(name: str, protocol: Protocol, labels: Tensor, usable: Tensor) -> ShotDraw:

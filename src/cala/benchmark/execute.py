@@ -4,33 +4,36 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from cala.benchmark.artifacts import describe_artifact, make_artifact, save_artifact
 from cala.benchmark.config import RunConfig
 from cala.benchmark.costs import SCHEMA as COSTS_SCHEMA
 from cala.benchmark.costs import summarise
+from cala.benchmark.course_files import Courses
+from cala.benchmark.courses import check_images
 from cala.benchmark.draws import make_draw
 from cala.benchmark.folder import RunFolder
-from cala.benchmark.runner import Fit, run_cells
-from cala.benchmark.sources import Own, Source, source_of
+from cala.benchmark.runner import Fit, run_cells, say_session
+from cala.benchmark.sources import Own, Source, host_of, source_of
 from cala.benchmark.tables import as_csv, latex, markdown
-from cala.data.embeddings import Embeddings
+from cala.benchmark.terminal import session_notes
 from cala.data.protocol import Protocol
 from cala.files import write_text
-from cala.heads import Head
+from cala.heads import HEADS, Head
 from cala.records import finished
 from cala.results import Results
 
 
 def execute(
     config: RunConfig,
-    data: Embeddings,
+    usual: Source,
     protocol: Protocol,
     *,
-    source: str,
     own: Own | None = None,
     out: Path,
+    courses: Path | None = None,
     fit: Fit | None = None,
     progress: Callable[[str], None] = lambda line: None,
     advance: Callable[[int, int], None] = lambda done, total: None,
@@ -38,28 +41,34 @@ def execute(
     """Run what is not there yet, and write everything that follows from the records.
 
     fit, own : as for `run_cells`
+    courses : folder of courses that this run shares with others; its own by default
     advance : called with the number of finished cells and of all cells
     """
+    for method in config.methods:
+        if HEADS[host_of(method)].changes_encoder:
+            check_images(host_of(method), source_of(method, usual, own or {}))
+    data = usual.data
     for name in config.draws:  # what cannot be drawn is said before anything is written
         make_draw(name, protocol, data.y_train, data.learnable())
     own = own or {}
-    with RunFolder(out, config.resolved(protocol, data, source, own)) as folder:
+    with RunFolder(out, config.resolved(protocol, usual, own)) as folder:
         done = finished(folder.records)
-        wanted = {(m, d, s) for m in config.methods for d in config.draws for s in config.seeds}
+        wanted = config.cells
+        played = Courses(courses or out / "courses", config.full_sessions)
         advance(len(wanted & done), len(wanted))
 
         def keep_artifact(method: str, seed: int, head: Head) -> None:
             path = out / "artifacts" / f"{method}.safetensors"
             if seed == config.seeds[0] and not path.exists():
-                mine = source_of(method, Source(data, source), own).data
-                _save(path, head, config, method, mine, protocol)
+                mine = source_of(method, usual, own)
+                _save(path, head, config, method, mine, protocol, played, progress)
 
         cells = run_cells(
             config,
-            data,
+            usual,
             protocol,
-            source=source,
             own=own,
+            courses=played,
             done=done,
             fit=fit,
             fitted=keep_artifact,
@@ -85,17 +94,26 @@ def write_summary(out: Path, config: dict[str, object], results: Results) -> Non
     random = results.random_draws()
     draws = random or results.draws
     what = f"Mean of {len(random)} random draws" if random else "Canonical draw"
-    caption = f"{what}, {config.get('split')} images, percent."
+    notes = session_notes(results, draws, bool(config.get("full_sessions")))
+    caption = " ".join([f"{what}, {config.get('split')} images, percent.", *notes])
     write_text(out / "table.md", markdown(results, draws, caption))
     write_text(out / "table.tex", latex(results, draws, caption))
     write_text(out / "table.csv", as_csv(results))
 
 
 def _save(
-    path: Path, head: Head, config: RunConfig, method: str, data: Embeddings, protocol: Protocol
+    path: Path,
+    head: Head,
+    config: RunConfig,
+    method: str,
+    source: Source,
+    protocol: Protocol,
+    courses: Courses,
+    progress: Callable[[str], None],
 ) -> None:
-    name = "canonical" if "canonical" in config.draws else config.draws[0]
-    draws = [make_draw(d, protocol, data.y_train, data.learnable()) for d in config.draws]
+    data, names = source.data, config.draws_of(method)
+    name = "canonical" if "canonical" in names else names[0]
+    draws = [make_draw(d, protocol, data.y_train, data.learnable()) for d in names]
     meta = {
         **describe_artifact(method, head, data, protocol, draws),
         "method": method,
@@ -104,5 +122,7 @@ def _save(
         "split": config.split,
         "n_base": protocol.base,
     }
-    shown = draws[config.draws.index(name)]
-    save_artifact(path, make_artifact(head, data, protocol, shown, draws), meta)
+    shown = draws[names.index(name)]
+    said = partial(say_session, progress, f"{method}, seed {config.seeds[0]}: {name}")
+    course = courses.of(method, head, source, protocol, shown, config.seeds[0], said)
+    save_artifact(path, make_artifact(head, data, protocol, shown, draws, course), meta)

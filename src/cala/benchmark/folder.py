@@ -21,7 +21,10 @@ from cala.files import reason, shown, write_text
 from cala.records import SCHEMA, Record, parse_line, whole_cells
 
 #: What may differ when a run is continued: more methods, draws or seeds, other versions.
-GROWING = ("methods", "draws", "seeds", "versions", "machine", "own_embeddings")
+GROWING = ("methods", "draws", "seeds", "versions", "machine", "own_embeddings", "few_draws")
+LISTS = ("methods", "draws", "seeds", "trained_in_sessions")
+#: What only some methods need: it is compared where both have it.
+SOMETIMES = ("full_sessions",)
 
 
 class RunFolder:
@@ -134,7 +137,8 @@ def _read_config(path: Path) -> dict[str, Any] | None:
 
 def _check_same_run(path: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
     now = json.loads(json.dumps(now))
-    differ = [k for k in now if k not in GROWING and before.get(k) != now[k]]
+    apart = (*GROWING, *LISTS, *(k for k in SOMETIMES if k not in before))
+    differ = [k for k in now if k not in apart and before.get(k) != now[k]]
     changes = "; ".join(f"{k} was {before.get(k)!r}, is {now[k]!r}" for k in differ)
     changes = changes or _other_embeddings(before, now)
     if changes:
@@ -158,10 +162,13 @@ def _other_embeddings(before: dict[str, Any], now: dict[str, Any]) -> str:
 def _grown(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     """Methods, draws, seeds and embeddings of single hosts of both."""
     own = {**before.get("own_embeddings", {}), **now.get("own_embeddings", {})}
+    kept = {k: before[k] for k in ("few_draws", *SOMETIMES) if k in before and k not in now}
     return {
         **{
-            key: list(dict.fromkeys([*before.get(key, []), *now[key]]))
-            for key in ("methods", "draws", "seeds")
+            key: list(dict.fromkeys([*before.get(key, []), *now.get(key, [])]))
+            for key in LISTS
+            if key in before or key in now
         },
+        **kept,
         **({"own_embeddings": own} if own else {}),
     }

@@ -57,22 +57,29 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Problem:
-    """dataset : its name; source : the file's name; notes : what a user should know
+    """dataset : its name; usual : embeddings and their name; notes : what a user should know
 
     own : embeddings of the same images that serve the methods of one host each
     """
 
     dataset: str
-    data: Embeddings
+    usual: Source
     protocol: Protocol
     draws: tuple[str, ...]
-    source: str
     notes: tuple[str, ...] = ()
     own: Own = field(default_factory=dict)
 
+    @property
+    def data(self) -> Embeddings:
+        return self.usual.data
+
+    @property
+    def source(self) -> str:
+        return self.usual.name
+
     def of(self, method: str) -> Embeddings:
         """The embeddings of a method: its host's own, or those that serve all others."""
-        return source_of(method, Source(self.data, self.source), self.own).data
+        return source_of(method, self.usual, self.own).data
 
 
 @dataclass(frozen=True)
@@ -83,6 +90,7 @@ class Encoding:
     kind : the data set whose layout to expect; a benchmark's name brings its protocol along
     test : share of each class that tests, for a folder of photos without test/
     tta : `flip` averages with mirror images; fakes : fake classes mixed from base images
+    views : at most so many, for an encoder that looks at several views of an image
     """
 
     encoder: str = "efficientnet-lite0"
@@ -90,6 +98,7 @@ class Encoding:
     kind: str | None = None
     test: float | None = None
     tta: str = "none"
+    views: int | None = None
     fakes: int = 600
     device: str = "cpu"
 
@@ -162,7 +171,7 @@ def load_problem(
             "images with --split dev"
         )
     chosen = tuple(wanted or parse_draws("random:20"))
-    return Problem(loader.name, usual.data, protocol, chosen, usual.name, tuple(notes), apart)
+    return Problem(loader.name, usual, protocol, chosen, tuple(notes), apart)
 
 
 def _dev(source: Source, keep: list[int]) -> Source:
@@ -214,7 +223,7 @@ class _Loader:
     def _encoded(self, encoding: Encoding, check: Callable[[Source], None] | None = None) -> Source:
         """check : raises for images that do not fit the others, before any is encoded"""
         path, kind = locate(self.dataset, encoding.data, encoding.kind)
-        encoder = load_encoder(encoding.encoder, encoding.device)
+        encoder = load_encoder(encoding.encoder, encoding.device, encoding.views)
         options: dict[str, Any] = {} if encoding.test is None else {"holdout": encoding.test}
         images = open_images(path, kind, **options)
         if self.split == "test" and not len(images.test):  # encoding takes long: say it before
@@ -239,7 +248,7 @@ class _Loader:
             pairs=encoding.fakes,
             advance=self.advance,
         )
-        return Source(data.relabelled(protocol), source)
+        return Source(data.relabelled(protocol), source, images, encoder)
 
     def _seen(self, source: Source) -> Source:
         """Refuse novel classes that trained the encoder, or note them where they are allowed."""

@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Set
 from dataclasses import asdict
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -13,6 +14,8 @@ from torch import Tensor
 
 from cala.benchmark.config import RunConfig
 from cala.benchmark.costs import Cost, head_bytes
+from cala.benchmark.course_files import Courses
+from cala.benchmark.courses import Course, plain_host
 from cala.benchmark.draws import make_draw
 from cala.benchmark.sources import Own, Source, source_of
 from cala.data.embeddings import Embeddings
@@ -77,10 +80,12 @@ def run_draw(
     protocol: Protocol,
     draw: ShotDraw,
     *,
+    course: Course | None = None,
     added: Callable[[float, Head], None] = lambda seconds, head: None,
 ) -> list[SessionMetrics]:
     """Metrics of sessions 0..T for one draw; `head` itself is not changed.
 
+    course : of a host that changes its encoder: its logits stand in for those of the base branch
     added : called in every incremental session with the seconds that learning took, and the head
     """
     head = head.fork()
@@ -94,18 +99,26 @@ def run_draw(
             head.add(features, labels)
             added(perf_counter() - start, head)
         seen = data.y_test < len(head.classes)
-        logits = head.unit_logits(unit[seen])
+        if course is None:
+            logits = head.unit_logits(unit[seen])
+        else:
+            logits = course.logits[session] + shift_of(head)
         sessions.append(session_metrics(logits.numpy(), data.y_test[seen].numpy(), protocol.base))
     return sessions
 
 
+def shift_of(head: Head) -> Tensor | float:
+    """What an adapter adds to each column."""
+    return head.shift if isinstance(head, AdaptedHead) else 0.0
+
+
 def run_cells(
     config: RunConfig,
-    data: Embeddings,
+    usual: Source,
     protocol: Protocol,
     *,
-    source: str = "",
     own: Own | None = None,
+    courses: Courses | None = None,
     done: Set[Cell] = frozenset(),
     fit: Fit | None = None,
     fitted: Callable[[str, int, Head], None] = lambda method, seed, head: None,
@@ -116,33 +129,54 @@ def run_cells(
 
     An adapter is trained once per method and seed, never per draw.
 
-    source : the name of `data`, for notes
+    usual : embeddings for every method whose host has none of its own
     own : embeddings of the same rows for the methods of single hosts
+    courses : of hosts that change their encoder, shared by all methods of a host
     fit : makes the head of a method and seed; `fit_configured` by default
     fitted : called with every head that was fitted to the base session
     costs : called with what a cell took, before its records are handed out
     """
-    usual, own = Source(data, source), own or {}
+    own = own or {}
+    courses = courses or Courses(None, config.full_sessions)
+    data = usual.data
     draws = [make_draw(name, protocol, data.y_train, data.learnable()) for name in config.draws]
     for note in _holdout_notes(config, done, usual, own):
         progress(note)
     for method in config.methods:
         for seed in config.seeds:
-            left = [draw for draw in draws if (method, draw.name, seed) not in done]
+            wanted = config.draws_of(method)
+            left = [d for d in draws if d.name in wanted and (method, d.name, seed) not in done]
             if not left:
                 continue
             progress(f"{method}, seed {seed}: fitting")
-            mine = source_of(method, usual, own).data
+            mine = source_of(method, usual, own)
             start = perf_counter()
-            head = (fit or fit_configured)(config, method, seed, mine, protocol)
+            head = (fit or fit_configured)(config, method, seed, mine.data, protocol)
             took = perf_counter() - start
             fitted(method, seed, head)
             for draw in left:
                 progress(f"{method}, seed {seed}: {draw.name}")
                 clock = _Clock()
-                sessions = run_draw(head, mine, protocol, draw, added=clock)
-                costs(Cost(method, draw.name, seed, took, clock.seconds, clock.bytes))
-                yield cell_records(method, draw.name, seed, sessions, mine, protocol)
+                said = partial(say_session, progress, f"{method}, seed {seed}: {draw.name}")
+                course = courses.of(method, head, mine, protocol, draw, seed, said)
+                sessions = run_draw(head, mine.data, protocol, draw, course=course, added=clock)
+                costs(_cost(method, draw.name, seed, took, clock, course))
+                yield cell_records(method, draw.name, seed, sessions, mine.data, protocol)
+
+
+def _cost(
+    method: str, draw: str, seed: int, took: float, clock: _Clock, course: Course | None
+) -> Cost:
+    if course is None:
+        return Cost(method, draw, seed, took, clock.seconds, clock.bytes)
+    seconds = [a + b for a, b in zip(clock.seconds, course.seconds, strict=True)]
+    held = course.bytes + clock.adapter_bytes
+    return Cost(method, draw, seed, took, seconds, held, course.encoded, course.encoding)
+
+
+def say_session(progress: Callable[[str], None], where: str, session: int) -> None:
+    """Say which session of a course is being played."""
+    progress(f"{where}, session {session}")
 
 
 class _Clock:
@@ -160,13 +194,18 @@ class _Clock:
     def bytes(self) -> int:
         return 0 if self._head is None else head_bytes(self._head)
 
+    @property
+    def adapter_bytes(self) -> int:
+        """What an adapter holds beside its host."""
+        return 0 if self._head is None else self.bytes - head_bytes(plain_host(self._head))
+
 
 def _holdout_notes(config: RunConfig, done: Set[Cell], usual: Source, own: Own) -> list[str]:
     """One note per embeddings that methods with unfinished cells use."""
     left = [
         method
         for method in config.methods
-        if any((method, d, s) not in done for d in config.draws for s in config.seeds)
+        if any((method, d, s) not in done for d in config.draws_of(method) for s in config.seeds)
     ]
     notes = [holdout_note(s.data, s.name) for s in (source_of(m, usual, own) for m in left)]
     return [note for note in dict.fromkeys(notes) if note]

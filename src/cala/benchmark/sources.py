@@ -11,6 +11,8 @@ from pathlib import Path
 from torch import Tensor
 
 from cala.data.embeddings import Embeddings
+from cala.data.images import ImageSet
+from cala.encoders.base import Encoder
 from cala.errors import InputError, UnknownNameError
 from cala.files import shown
 from cala.heads import HEADS
@@ -22,10 +24,15 @@ HOST = re.compile(r"[\w+-]+")  # no dot, no slash, no colon: these make a path o
 
 @dataclass(frozen=True)
 class Source:
-    """Embeddings and the name by which a user knows them: a file's, never its whole path."""
+    """Embeddings and the name by which a user knows them: a file's, never its whole path.
+
+    images, encoder : what they were made from, where that is at hand
+    """
 
     data: Embeddings
     name: str
+    images: ImageSet | None = None
+    encoder: Encoder | None = None
 
 
 Own = Mapping[str, Source]

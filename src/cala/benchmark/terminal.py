@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from cala.benchmark.wide_table import WideTable
+from cala.errors import UnknownNameError
+from cala.heads import HEADS
+from cala.heads.factory import split_name
 from cala.results import Results
 from cala.statistics import Estimate
 
@@ -55,6 +58,32 @@ def differences_table(
         name = method if shared else f"{method}\n− {reference}"
         table.rows.append((name, [_difference(cell) for cell in cells]))
     return table
+
+
+def session_notes(results: Results, draws: Sequence[str], full: bool | None) -> list[str]:
+    """What a reader must know of methods that train their encoder in sessions.
+
+    full : their sessions had the published length; None if runs may differ in that
+    """
+    theirs = [m for m in results.methods if _trains(m)]
+    if not theirs:
+        return []
+    lengths = {True: " (published length)", False: " (short; --full-sessions: published length)"}
+    length = "" if full is None else lengths[full]
+    notes = [f"sessions that train an encoder{length}: {', '.join(theirs)}"]
+    fewer = {m: len(results.shared_draws([m], draws)) for m in theirs}
+    counts = sorted({n for n in fewer.values() if n < len(draws)})
+    by_count = {n: ", ".join(m for m in fewer if fewer[m] == n) for n in counts}
+    return [*notes, *(f"{n} of these draws: {names}" for n, names in by_count.items())]
+
+
+def _trains(method: str) -> bool:
+    """Whether a method, called `RUN: METHOD` where runs are compared, trains its encoder."""
+    try:
+        host, _ = split_name(method.rpartition(": ")[2])
+    except UnknownNameError:  # a value of an ablation
+        return False
+    return HEADS[host].changes_encoder
 
 
 def console() -> Console:

@@ -53,7 +53,7 @@ def ablate(
     records = []
     for value, config in configs.items():
         title = f"{what}={value}"
-        results = run(config, place / title, title, fit)
+        results = run(config, place / title, title, fit, place / "courses")
         records += [replace(r, method=title) for r in results.records]
     found = Results(records)
     if options.as_json:

@@ -39,6 +39,7 @@ def load(dataset: str, methods: list[str], options: BenchOptions) -> Problem:
             kind=options.kind,
             test=options.test,
             tta=options.tta,
+            views=options.views,
             fakes=options.fakes,
             device=choose_device(options.device),
         )
@@ -85,6 +86,7 @@ def _implied(
 
 def configured(problem: Problem, methods: list[str], options: BenchOptions) -> RunConfig:
     from cala.benchmark.config import RunConfig
+    from cala.benchmark.draws import few
 
     return RunConfig(
         dataset=problem.dataset,
@@ -94,6 +96,8 @@ def configured(problem: Problem, methods: list[str], options: BenchOptions) -> R
         split=options.split,
         metric=options.metric,
         scale=options.scale,
+        few_draws=None if options.draws is not None else few(problem.draws),
+        full_sessions=options.full_sessions,
     )
 
 
@@ -103,7 +107,7 @@ def place(problem: Problem, config: RunConfig, options: BenchOptions, what: str 
 
     if options.out is not None:
         return options.out
-    resolved = config.resolved(problem.protocol, problem.data, problem.source, problem.own)
+    resolved = config.resolved(problem.protocol, problem.usual, problem.own)
     name = re.sub(r"[^\w.+-]+", "_", f"{problem.dataset}{what}").lstrip(".")
     return Path("runs") / f"{name}-{digest(resolved)}"
 
@@ -119,7 +123,12 @@ class Runner:
         self._said: set[str] = set()
 
     def __call__(
-        self, config: RunConfig, place: Path, title: str = "", fit: Fit | None = None
+        self,
+        config: RunConfig,
+        place: Path,
+        title: str = "",
+        fit: Fit | None = None,
+        courses: Path | None = None,
     ) -> Results:
         import torch
 
@@ -154,11 +163,11 @@ class Runner:
                 note(line)
             return execute(
                 config,
-                self.problem.data,
+                self.problem.usual,
                 self.problem.protocol,
-                source=self.problem.source,
                 own=self.problem.own,
                 out=place,
+                courses=courses,
                 fit=noting(fit or fit_configured, note),
                 progress=progress,
                 advance=advance,
@@ -179,11 +188,22 @@ def _bar(title: str, quiet: bool) -> Iterator[tuple[Any, Any]]:
         yield bar, bar.add_task(title, total=None)
 
 
-def print_results(screen: Any, results: Results, split: str, reference: str | None = None) -> None:
+def print_results(
+    screen: Any,
+    results: Results,
+    split: str,
+    reference: str | None = None,
+    full_sessions: bool | None = None,
+) -> None:
     """Every table of some results; reference : what differences are to, the first by default"""
     from rich.text import Text
 
-    from cala.benchmark.terminal import LEGEND, differences_table, results_table
+    from cala.benchmark.terminal import (
+        LEGEND,
+        differences_table,
+        results_table,
+        session_notes,
+    )
 
     if "canonical" in results.draws:
         title = f"Canonical draw, {split} images, percent"
@@ -201,4 +221,6 @@ def print_results(screen: Any, results: Results, split: str, reference: str | No
             title = f"Difference to {chosen} on the same draws (≈: the interval includes 0)"
             screen.print(differences_table(results, random, pairs, title))
             screen.print()
+    for note in session_notes(results, random or results.draws, full_sessions):
+        screen.print(Text(note))
     screen.print(Text(LEGEND))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from cala.cli.options import ALLOW_SEEN, KIND, TEST
+from cala.cli.options import ALLOW_SEEN, KIND, TEST, VIEWS
 
 
 def register(app: typer.Typer) -> None:
@@ -30,6 +30,7 @@ def encode(
         None, help="Base classes (default: the benchmark's, or all).", show_default=False
     ),
     tta: str = typer.Option("none", help="flip averages each image with its mirror image."),
+    views: int | None = VIEWS,
     fakes: int = typer.Option(600, min=0, help="Fake classes mixed from base images; 0 for none."),
     fake_images: int = typer.Option(25, min=1, help="Images per fake class."),
     seed: int = typer.Option(0, min=0, help="Seed of the fake classes."),
@@ -64,7 +65,7 @@ def encode(
     if threads is not None:
         torch.set_num_threads(threads)
     check_target(out)
-    model = load_encoder(encoder, choose_device(device))
+    model = load_encoder(encoder, choose_device(device), views)
     path, kind = locate(dataset, data, kind)
     options = {} if test is None else {"holdout": test}
     with progress(quiet):

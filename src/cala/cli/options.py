@@ -35,6 +35,14 @@ REFERENCE = typer.Option(
 ALLOW_SEEN = typer.Option(
     False, "--allow-seen", help="Only note it if novel classes trained the encoder."
 )
+VIEWS = typer.Option(
+    None,
+    "--views",
+    min=1,
+    help="At most so many views of each image, for encoders that look at several (savc): fewer are "
+    "quicker and less accurate.",
+    show_default=False,
+)
 AS_JSON = typer.Option(False, "--json", help="Print the summary for machines.")
 
 
@@ -62,12 +70,13 @@ class BenchOptions:
     kind: str | None = KIND
     test: float | None = TEST
     tta: str = typer.Option("none", help="flip: average each image with its mirror image.")
+    views: int | None = VIEWS
     fakes: int = typer.Option(600, min=0, help="Fake classes mixed when encoding.")
     device: str = typer.Option("auto", help="Where to encode: cpu, cuda, mps or auto.")
     draws: str | None = typer.Option(
         None, help="canonical, random:N, or both (default: random:20, and canonical if published)."
     )
-    seeds: int = typer.Option(1, min=1, help="Seeds of the adapters' training.")
+    seeds: int = typer.Option(1, min=1, help="Seeds of adapters, and of sessions that train.")
     split: str = typer.Option(
         "test", help="test, or dev: training images that nothing is learned from."
     )
@@ -83,6 +92,11 @@ class BenchOptions:
     sessions: int | None = typer.Option(None, help="Sessions.", show_default=False)
     order_seed: int | None = typer.Option(
         None, "--order-seed", help="Shuffle which classes are base.", show_default=False
+    )
+    full_sessions: bool = typer.Option(
+        False,
+        "--full-sessions",
+        help="Sessions that train an encoder have their published length (default: short).",
     )
     allow_seen: bool = ALLOW_SEEN
     out: Path | None = typer.Option(

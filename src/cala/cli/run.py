@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import typer
 
@@ -25,12 +26,13 @@ def run(
     dataset: str = DATASET,
     methods: str = typer.Option(
         METHODS,
-        help=f"Comma-separated; `cala methods` lists them (default: {METHODS.replace(',', ', ')}).",
+        help="Comma-separated, or all; `cala methods` lists them "
+        f"(default: {METHODS.replace(',', ', ')}).",
         show_default=False,
     ),
     reference: str | None = REFERENCE,
     make_report: bool = typer.Option(
-        True, "--report/--no-report", help="Make RUN/report/report.html."
+        True, "--report/--no-report", help="Make the page with all tables and figures."
     ),
 ) -> None:
     """Run methods over the same draws of a protocol, with intervals and paired differences.
@@ -43,22 +45,31 @@ def run(
 
     An encoder for one host: cala run --methods cala,alice+cala --embeddings alice=alice.npz
     """
+    from cala.benchmark.able import ALL, able
     from cala.benchmark.side_by_side import find_method
     from cala.benchmark.terminal import console
+    from cala.heads import method_names
 
-    listed = comma_separated(methods)
+    whole = methods.strip() == ALL
+    listed = method_names() if whole else comma_separated(methods)
     if reference is not None:
         find_method(reference, dict.fromkeys(listed, ()))
     problem = bench.load(dataset, listed, options)
+    if whole:
+        listed, left_out = able(problem, listed, options.metric)
+        if reference is not None:
+            find_method(reference, dict.fromkeys(listed, ()))
+        problem = replace(problem, notes=(*problem.notes, *left_out))
     config = bench.configured(problem, listed, options)
     place = bench.place(problem, config, options)
     results = bench.Runner(problem, options.quiet or options.as_json)(config, place)
+    summary = json.loads((place / "summary.json").read_text("utf-8"))
+    full = bool(summary["config"].get("full_sessions"))
     if options.as_json:
-        summary = json.loads((place / "summary.json").read_text("utf-8"))
         found = {**summary, **results.as_json(reference)}
         typer.echo(json.dumps(found, indent=1, ensure_ascii=False))
     else:
-        bench.print_results(console(), results, options.split, reference)
+        bench.print_results(console(), results, options.split, reference, full)
         typer.echo(f"\nrecords, summary and tables: {place}")
     if make_report:
         typer.echo(after_run(place), err=options.as_json)

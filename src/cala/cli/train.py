@@ -35,6 +35,11 @@ def train(
         help="Train as this method does, such as cec; `cala methods` marks those that do.",
         show_default=False,
     ),
+    views: int | None = typer.Option(
+        None,
+        help="Versions of each image that become classes of their own, for savc: 1, 2, 4 or 12.",
+        show_default=False,
+    ),
     encoder: str | None = typer.Option(
         None, help="Architecture, instead of the recipe's.", show_default=False
     ),
@@ -111,6 +116,14 @@ def train(
                 "and give its encoder as --init"
             )
         chosen = chosen.changed(**system.changes)
+    if views is not None:
+        if system is None or "views" not in system.changes:
+            able = [name for name in METHODS if "views" in METHODS[name].changes]
+            raise InputError(
+                f"--views {views}: only {', '.join(able)} makes classes of an image's versions; "
+                "leave it out, or choose that --method"
+            )
+        chosen = chosen.changed(views=views)
     if epochs is not None and budget is not None:
         raise InputError("--epochs and --budget both say how long to train: give one of them")
     chosen = chosen.changed(encoder=encoder, batch=batch, lr=lr)

@@ -10,6 +10,7 @@ from torch import Tensor
 from cala.core.losses import Scores
 from cala.core.mixing import FakePool
 from cala.core.similarity import ClassContext
+from cala.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,16 @@ class EpisodePlan:
         sessions = max(1, min(-(-wanted // way), len(pool) // way))
         shots = servable_shots(self.shots, pool.images)
         return replace(self, way=way, sessions=sessions, shots=shots)
+
+    def within(self, room: int) -> EpisodePlan:
+        """A plan of so many fake classes at the most."""
+        if room < 1:
+            raise InputError(
+                "there is no room for another class, so none can be tried out: an adapter needs "
+                "one; use the method without it, or an encoder trained with more room"
+            )
+        way = max(1, min(self.way, room))
+        return replace(self, way=way, sessions=max(1, min(self.sessions, room // way)))
 
 
 def servable_shots(shots: tuple[int, ...], images: int) -> tuple[int, ...]:

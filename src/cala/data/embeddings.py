@@ -35,6 +35,8 @@ class Embeddings:
     parts : what was trained together with the encoder, for the head of that method
     class_names : by label
     names_train, names_test : file names of the rows, relative to the data set
+    image_test : (m,) which image each test row shows, counted over training, then test images;
+        only known while the images are at hand
     provenance : where the numbers come from: encoder, fingerprint, transform, data set, command
     """
 
@@ -50,6 +52,7 @@ class Embeddings:
     class_names: tuple[str, ...] | None = None
     names_train: tuple[str, ...] | None = None
     names_test: tuple[str, ...] | None = None
+    image_test: Tensor | None = None
     provenance: dict[str, Any] | None = None
 
     def learnable(self) -> Tensor:
@@ -77,6 +80,7 @@ class Embeddings:
             y_test=y_test[arrives],
             x_test=self.x_test[arrives],
             names_test=None if self.names_test is None else _picked(self.names_test, kept),
+            image_test=None if self.image_test is None else self.image_test[arrives],
             usable=self.learnable() & (y_train < protocol.n_classes),
             class_names=class_names,
             fakes=named._base_fakes(protocol),
@@ -129,6 +133,7 @@ class Embeddings:
             x_test=self.x_train[query],
             y_test=self.y_train[query],
             names_test=None if self.names_train is None else _picked(self.names_train, rows),
+            image_test=None if self.image_test is None else query.nonzero()[:, 0],
             usable=self.learnable() & ~query,
         )
 

@@ -9,6 +9,7 @@ from cala.encoders import (  # these register architectures, encoders and doors
     shipped,
     timm_door,
     torch_door,
+    views_door,
 )
 from cala.encoders.architectures import ARCHITECTURES
 from cala.encoders.base import Encoder
@@ -30,4 +31,5 @@ __all__ = [
     "shipped",
     "timm_door",
     "torch_door",
+    "views_door",
 ]

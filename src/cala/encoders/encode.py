@@ -95,6 +95,7 @@ def encode_set(
         class_names=images.classes,
         names_train=images.train.names,
         names_test=images.test.names,
+        image_test=len(images.train) + torch.arange(len(images.test)),
         provenance={
             "encoder": encoder.name,
             "fingerprint": encoder.fingerprint,

@@ -11,6 +11,7 @@ import torch
 
 from cala.encoders.architectures import ARCHITECTURES
 from cala.encoders.base import Encoder
+from cala.encoders.views import at_most
 from cala.encoders.weights import load_encoder_file
 from cala.errors import InputError, UnknownNameError
 from cala.files import shown
@@ -30,8 +31,12 @@ DOORS: Registry[Callable[[str, Device], Encoder]] = Registry("door")
 """Prefixes of URIs: what stands behind `prefix:` and a device -> encoder."""
 
 
-def load_encoder(uri: str | os.PathLike[str], device: Device = "cpu") -> Encoder:
+def load_encoder(
+    uri: str | os.PathLike[str], device: Device = "cpu", views: int | None = None
+) -> Encoder:
     """The encoder that a name, a door's URI or a path stands for.
+
+    views : of an encoder that looks at several views of an image, at most the first so many
 
     >>> load_encoder("efficientnet-lite0").dim
     1280
@@ -40,7 +45,11 @@ def load_encoder(uri: str | os.PathLike[str], device: Device = "cpu") -> Encoder
     ...
     cala.errors.InputError: resnet18 is an architecture without weights: train it with ...
     """
-    uri = os.fspath(uri)
+    found = _found(os.fspath(uri), device)
+    return found if views is None else at_most(found, views)
+
+
+def _found(uri: str, device: Device) -> Encoder:
     if uri in ENCODERS:
         return ENCODERS[uri](device)
     prefix, colon, rest = uri.partition(":")

@@ -12,9 +12,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from cala.core.fantasy import MOST, VIEWS
 from cala.encoders.architectures import ARCHITECTURES
 from cala.encoders.base import Encoder, from_module
 from cala.encoders.transform import Transform
+from cala.encoders.views import with_views
 from cala.errors import InputError
 from cala.files import atomic, reason, shown
 
@@ -97,11 +99,12 @@ def load_encoder_file(
         ) from error
     load_weights(module, tensors, shown(path), architecture)
     parts = {n.removeprefix(PART): t.float() for n, t in tensors.items() if n.startswith(PART)}
+    views = _views(parts, path)
     return from_module(
         name or str(path),
-        module,
+        with_views(module, views),
         transform,
-        architecture=architecture,
+        architecture=architecture if views == 1 else f"{architecture} {views} views",
         device=device,
         scale=scale,
         holdout=holdout,
@@ -127,6 +130,14 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             f"{shown(path)} is not an encoder of `cala train` (format {found}, this reads {FORMAT})"
         )
     return meta, tensors
+
+
+def _views(parts: dict[str, Tensor], path: Path) -> int:
+    """How many views of an image the encoder was trained to look at."""
+    given = parts.get(VIEWS, torch.ones(1)).flatten().tolist()
+    if len(given) != 1 or given[0] not in range(1, MOST + 1):
+        raise InputError(f"{shown(path)} states {given} views of an image: 1 to {MOST} are known")
+    return int(given[0])
 
 
 def stated_training(path: Path) -> tuple[dict[str, Any], frozenset[str], frozenset[str]]:

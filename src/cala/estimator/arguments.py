@@ -12,7 +12,8 @@ from sklearn.utils import check_random_state
 
 from cala.core.mixing import FakePool
 from cala.errors import InputError
-from cala.heads import AdaptedHead, Head
+from cala.heads import HEADS, AdaptedHead, Head
+from cala.heads.factory import split_name
 from cala.registry import check_choice
 
 
@@ -64,6 +65,15 @@ def usable_device(name: Any) -> Any:
             f'device is {name!r} ({reason}): use "cpu", or one that is there'
         ) from None
     return name
+
+
+def check_frozen(method: str) -> None:
+    """Raise for a method that would have to train an encoder."""
+    if HEADS[split_name(method)[0]].changes_encoder:
+        raise InputError(
+            f'method "{method}" trains its encoder on images in every session: it runs on the '
+            "bench (`cala run`); choose a method over embeddings, such as cala-plus"
+        )
 
 
 def check_adapted(method: str, head: Head) -> None:

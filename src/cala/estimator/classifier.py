@@ -23,6 +23,7 @@ from cala.errors import InputError
 from cala.estimator.arguments import (
     as_tensor,
     check_adapted,
+    check_frozen,
     fake_pool,
     holdout_mask,
     rejection_rate,
@@ -402,4 +403,5 @@ class CalaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.shots is not None:
             adapter["shots"] = shot_numbers(self.shots)
         seed = seed_of(self.random_state)
+        check_frozen(options["method"])
         return make_head(options.pop("method"), seed=seed, adapter=adapter, **options)

@@ -2,14 +2,20 @@
 
 from cala.heads import (  # noqa: F401  (register themselves)
     alice,
+    bidist,
     calibrated_mean,
     cec,
     fact,
     gkeal,
+    icarl,
+    icarl_star,
     limit,
+    nc_fscil,
     nearest_mean,
     recipe,
+    savc,
     teen,
+    topic,
 )
 from cala.heads.adapted import AdaptedHead
 from cala.heads.base import Head

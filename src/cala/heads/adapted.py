@@ -176,6 +176,10 @@ class AdaptedHead(Head):
     def dtype(self) -> torch.dtype:  # type: ignore[override]
         return self.host.dtype
 
+    @property
+    def room(self) -> int | None:
+        return self.host.room
+
     def prototypes_at(self, columns: Tensor) -> Tensor:
         return self.host.prototypes_at(columns)
 

@@ -62,6 +62,10 @@ class Head(ABC):
     metrics: ClassVar[tuple[str, ...]] = tuple(METRICS)
     #: Whether it needs tensors that were trained together with the encoder, as `parts`.
     needs_parts: ClassVar[bool] = False
+    #: Whether it is the base branch of a system whose sessions train the encoder on images.
+    changes_encoder: ClassVar[bool] = False
+    #: Whether shots that come one by one teach what they teach together.
+    folds_shots: ClassVar[bool] = True
     classes: tuple[int, ...]
     n_base: int
     dim: int
@@ -150,6 +154,11 @@ class Head(ABC):
         of shots but through tensors, so that it can be traced.
         """
         raise InputError(f"{self.name} has no linear form that a new class could be added to")
+
+    @property
+    def room(self) -> int | None:
+        """How many more classes it can learn; None where nothing limits them."""
+        return None
 
     def judges(self, features: Tensor, columns: Tensor, generator: torch.Generator) -> list[Judge]:
         """Heads like this one that can score base rows fairly; by default itself.

@@ -41,6 +41,11 @@ def default_metric(name: str) -> str:
     return "whitened" if name == "cala-plus" else "cosine"
 
 
+def takes_parts(name: str) -> bool:
+    """Whether a method's host takes tensors that were trained together with the encoder."""
+    return "parts" in inspect.signature(HEADS[split_name(name)[0]]).parameters
+
+
 def make_head(
     name: str,
     *,
@@ -54,7 +59,7 @@ def make_head(
     seed : of the adapter's training, and of a host that draws anything
     adapter : changes to the adapter's recipe, such as {"shots": (1,), "novel": 20}
     host_options : for the host, such as scale=16.0; `parts`, what was trained with the encoder,
-        go to the heads that need them
+        go to the heads that take them
 
     >>> make_head("cala", scale=16.0).host.name
     'nearest-mean'
@@ -65,7 +70,7 @@ def make_head(
         if option not in known and option != "parts":
             raise InputError(f"{host_name} has no option {option!r}: it takes {', '.join(known)}")
     metric = default_metric(name) if metric is None else metric
-    if not HEADS[host_name].needs_parts:
+    if not takes_parts(name):
         host_options.pop("parts", None)
     if "seed" in known:
         host_options["seed"] = seed

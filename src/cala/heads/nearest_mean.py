@@ -54,8 +54,16 @@ class NearestMean(TableHead):
     def unit_logits(self, unit: Tensor, members: Tensor | None = None) -> Tensor:
         cosines = unit @ self._weights.T
         if members is not None:
-            cosines = leave_one_out_cosine(cosines, self.table, members)
+            cosines = self._without_own(cosines, unit, members)
         return self._scaled(cosines)
+
+    def _without_own(self, cosines: Tensor, unit: Tensor, members: Tensor) -> Tensor:
+        """Cosines (n, C) of rows (n, d), each to its own prototype as if it were not in there."""
+        return leave_one_out_cosine(cosines, self.table, members)
+
+    def _directions(self, prototypes: Tensor) -> Tensor:
+        """What unit embeddings are compared with: (C, d) -> (C, d) unit vectors."""
+        return normalise(prototypes)
 
     def _scaled(self, cosines: Tensor) -> Tensor:
         """Logits; cosines (n, C) are a temporary that may be written to."""
@@ -69,7 +77,7 @@ class NearestMean(TableHead):
     def new_row(self, unit: Tensor) -> tuple[Tensor, Tensor]:
         if not self.linear:
             return super().new_row(unit)
-        return self.scale * normalise(self.new_prototype(unit)), unit.new_zeros(1)
+        return self.scale * self._directions(self.new_prototype(unit)), unit.new_zeros(1)
 
     def _fit_base(
         self,
@@ -78,7 +86,7 @@ class NearestMean(TableHead):
         fakes: FakePool | None,
         holdout: Tensor | None,
     ) -> None:
-        self._rows = GrowingRows(normalise(self.prototypes))
+        self._rows = GrowingRows(self._directions(self.prototypes))
         generator = torch.Generator().manual_seed(0)
         cosines, own = self._fair_cosines(features, columns, holdout, generator)
         self._fit_scale(cosines, own)
@@ -95,11 +103,8 @@ class NearestMean(TableHead):
         for judge, rows in fair_queries(self, features, columns, holdout, generator):
             head, own = judge.head, columns[rows]
             assert isinstance(head, NearestMean)
-            cosines = head._cosines_at(features, rows)
-            if judge.leave_out:
-                members = head._members_at(features, rows, own)
-                cosines = leave_one_out_cosine(cosines, head.table, members)
-            parts.append(cosines)
+            members = head._members_at(features, rows, own) if judge.leave_out else None
+            parts.append(head._cosines_at(features, rows, members))
             owners.append(own)
         return torch.cat(parts), torch.cat(owners)
 
@@ -108,11 +113,17 @@ class NearestMean(TableHead):
         -1 where a row did not."""
         return own
 
-    def _cosines_at(self, features: Tensor, rows: Tensor) -> Tensor:
-        """Cosines (m, C) of some rows (m,) of features (n, d) to the prototypes."""
+    def _cosines_at(self, features: Tensor, rows: Tensor, members: Tensor | None) -> Tensor:
+        """Cosines (m, C) of some rows (m,) of features (n, d) to the prototypes.
+
+        members : (m,) columns that the rows are to be left out of
+        """
         cosines = features.new_empty(len(rows), len(self._weights))
         for part in chunks(len(rows), self.dim):
-            torch.matmul(self.embed(features[rows[part]]), self._weights.T, out=cosines[part])
+            unit = self.embed(features[rows[part]])
+            torch.matmul(unit, self._weights.T, out=cosines[part])
+            if members is not None:
+                cosines[part] = self._without_own(cosines[part], unit, members[part])
         return cosines
 
     def _fit_scale(self, cosines: Tensor, own: Tensor) -> None:
@@ -122,11 +133,11 @@ class NearestMean(TableHead):
 
     def _refit(self, features: Tensor, columns: Tensor, rows: Tensor) -> None:
         super()._refit(features, columns, rows)
-        self._rows = GrowingRows(normalise(self.prototypes))
+        self._rows = GrowingRows(self._directions(self.prototypes))
 
     def _add(self, unit: Tensor, columns: Tensor) -> None:
         changed, old = columns.unique(), len(self._weights)
-        vectors = normalise(self.prototypes_at(changed))
+        vectors = self._directions(self.prototypes_at(changed))
         known = changed < old
         if bool(known.any()):
             weights = self._weights.clone()
@@ -149,4 +160,4 @@ class NearestMean(TableHead):
     def _restore(self, state: State) -> None:
         super()._restore(state)
         self.scale = state["meta"]["scale"]
-        self._rows = GrowingRows(normalise(self.prototypes))
+        self._rows = GrowingRows(self._directions(self.prototypes))

@@ -126,6 +126,8 @@ def train_adapter(
     stages = [_stage(judge, usable, features, columns, learn, held, generator) for judge in judges]
     stages = [stage for stage in stages if len(stage.columns)] or stages[:1]
     plan = recipe.plan(host.n_base)
+    if host.room is not None:
+        plan = plan.within(host.room)
     episodes, heldout = (
         [
             _episode(stages[i % len(stages)], part, plan, generator)

@@ -59,10 +59,11 @@ class TrainedHead(NearestMean):
         fakes: FakePool | None = None,
         holdout: Tensor | None = None,
     ) -> Self:
-        self._check_parts(features.shape[-1])
+        self.check_parts(features.shape[-1])
         return super().fit_base(features, labels, fakes=fakes, holdout=holdout)
 
-    def _check_parts(self, dim: int) -> None:
+    def check_parts(self, dim: int) -> None:
+        """Raise unless the parts fit embeddings of so many dimensions."""
         wanted = self.part_shapes(dim)
         if not wanted.keys() <= self.parts.keys():
             raise InputError(

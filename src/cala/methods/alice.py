@@ -50,7 +50,7 @@ class AngularFusion(Objective):
         self.weight = nn.Parameter(torch.randn(n_base + n_fused(n_base), wide))
 
     @classmethod
-    def make(cls, encoder: nn.Module, n_base: int, recipe: Recipe) -> Self:
+    def make(cls, encoder: nn.Module, n_base: int, recipe: Recipe, n_classes: int) -> Self:
         return cls(encoder, n_base)
 
     def forward(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""BiDist (Zhao et al., CVPR 2023): a cosine classifier with a learned scale, strong augmentation."""
+"""BiDist (Zhao et al., CVPR 2023): a cosine classifier with a learned scale."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from cala.methods.bidist_session import BidistLearner
 from cala.methods.registry import METHODS, Method
 from cala.training.objective import BaseModel
 
@@ -34,5 +35,6 @@ METHODS.register("bidist", "the base branch stays, a copy is fine-tuned and dist
             "policy": 2,
             "sizes": (),
         },
+        learner=BidistLearner,
     )
 )

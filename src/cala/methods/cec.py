@@ -44,7 +44,7 @@ class PseudoIncremental(Objective):
         self.register_buffer("means", torch.zeros(n_base, dim))
 
     @classmethod
-    def make(cls, encoder: nn.Module, n_base: int, recipe: Recipe) -> Self:
+    def make(cls, encoder: nn.Module, n_base: int, recipe: Recipe, n_classes: int) -> Self:
         return cls(encoder, n_base)
 
     def begin(self, means: Tensor) -> None:

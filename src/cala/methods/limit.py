@@ -38,7 +38,7 @@ class MultiPhase(Objective):
         self.weight = nn.Parameter(torch.randn(n_base, dim))
 
     @classmethod
-    def make(cls, encoder: nn.Module, n_base: int, recipe: Recipe) -> Self:
+    def make(cls, encoder: nn.Module, n_base: int, recipe: Recipe, n_classes: int) -> Self:
         return cls(encoder, n_base)
 
     def begin(self, means: Tensor) -> None:

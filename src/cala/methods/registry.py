@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from cala.methods.learner import Learner
 from cala.registry import Registry
 from cala.training.objective import MakeObjective
 
@@ -17,11 +18,13 @@ class Method:
     objective : what the base session minimises
     changes : what it changes in the recipe of the data set
     continues : whether it starts from an encoder that ordinary base training made
+    learner : what its sessions do, where these train the encoder
     """
 
     objective: MakeObjective
     changes: Mapping[str, Any] = field(default_factory=dict)
     continues: bool = False
+    learner: type[Learner] | None = None
 
 
 METHODS: Registry[Method] = Registry("method with its own base session")

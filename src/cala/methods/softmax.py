@@ -2,43 +2,47 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from cala.core.softmax import BIAS, WEIGHT
 from cala.training.objective import Objective
 from cala.training.recipes import Recipe
 
+START = 16.0  # scale of the cosines that rows start with where class means are known
+
 
 class SoftmaxClassifier(Objective):
-    """Cross-entropy over W f + b, on embeddings as the encoder gives them."""
+    """Cross-entropy over W f + b; f are unit embeddings times √d, as heads know them."""
 
-    waits: ClassVar[float] = 0.1  # random rows would undo what a trained encoder knows
+    wants_means: ClassVar[bool] = True
 
     def __init__(self, encoder: nn.Module, n_base: int) -> None:
         super().__init__()
+        self.dim = int(encoder.dim)  # type: ignore[arg-type]
         self.encoder, self.n_base = encoder, n_base
-        self.classifier = nn.Linear(int(encoder.dim), n_base)  # type: ignore[arg-type]
+        self.classifier = nn.Linear(self.dim, n_base)
 
     @classmethod
-    def make(cls, encoder: nn.Module, n_base: int, recipe: Recipe) -> Self:
+    def make(cls, encoder: nn.Module, n_base: int, recipe: Recipe, n_classes: int) -> Self:
         return cls(encoder, n_base)
+
+    def begin(self, means: Tensor) -> None:
+        with torch.no_grad():
+            self.classifier.weight.copy_(START / math.sqrt(self.dim) * means)
+            self.classifier.bias.zero_()
 
     def forward(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         logits = self.logits(images)
         return F.cross_entropy(logits, labels), logits.detach()
 
     def logits(self, images: Tensor) -> Tensor:
-        return self.classifier(self.encoder(images)).float()
-
-    def parts(self) -> dict[str, Tensor]:
-        return {
-            WEIGHT: self.classifier.weight.detach(),
-            BIAS: self.classifier.bias.detach(),
-        }
+        unit = F.normalize(self.encoder(images).float(), dim=1)
+        return self.classifier(math.sqrt(self.dim) * unit).float()
 
 
 #: The published schedule of iCaRL, 200 epochs.

@@ -26,7 +26,7 @@ from cala.errors import BaseQueryWarning, FallbackWarning, InputError
 from cala.estimator import CalaClassifier
 from cala.files import shown
 from cala.heads import HEADS
-from cala.heads.factory import split_name
+from cala.heads.factory import split_name, takes_parts
 from cala.model.knowledge import EncoderCard, Knowledge, check_name
 from cala.model.labelled import labelled_files
 from cala.model.learnable import digests_of, fresh_photos, journal_entry
@@ -74,7 +74,7 @@ def fit(
     store.check_free()
     check_reject(reject)
     check_base_loss(max_base_loss)
-    if HEADS[split_name(method)[0]].needs_parts:
+    if takes_parts(method) or HEADS[split_name(method)[0]].changes_encoder:
         raise InputError(
             f"{method} works with the encoder that was trained for it, on the bench: choose "
             "another method for your own photos, such as cala-plus"
@@ -255,5 +255,9 @@ def _about_base(split: ImageSplit) -> list[str]:
 
 def _lasting(uri: str) -> str:
     """A path that still leads to the encoder's file from another working folder."""
+    door, _, rest = uri.partition(":")
+    if door == "views":
+        count, _, behind = rest.partition(":")
+        return f"views:{count}:{_lasting(behind)}"
     named = uri in ENCODERS or uri.partition(":")[0] in DOORS
     return uri if named else os.path.abspath(uri)

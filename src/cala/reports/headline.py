@@ -48,10 +48,12 @@ def _difference(gain: Estimate, first: str) -> str:
 
 
 def _novel(study: Study, method: str, first: str | None = None) -> str:
-    value = study.results.estimate(method, "novel", study.draws).mean
+    both = [method] if first is None else [method, first]
+    draws = study.results.shared_draws(both, study.draws)
+    value = study.results.estimate(method, "novel", draws).mean
     if value != value:
         return ""
-    against = study.results.estimate(first, "novel", study.draws).mean if first else float("nan")
+    against = study.results.estimate(first, "novel", draws).mean if first else float("nan")
     tail = f" against {against:.1f} %" if against == against else ""
     return f"; of the novel images {value:.1f} %{tail}"
 

@@ -19,7 +19,9 @@ def missing_cells(
     methods = _names(config, "methods", notes)
     draws = _names(config, "draws", notes)
     seeds = _seeds(config, notes)
-    wanted = [(m, d, s) for m in methods for d in draws for s in seeds]
+    few = _names(config, "few_draws", notes)
+    trained = set(_names(config, "trained_in_sessions", notes)) if few else set()
+    wanted = [(m, d, s) for m in methods for d in (few if m in trained else draws) for s in seeds]
     by_method: dict[str, list[Cell]] = {}
     for cell in wanted or [*have, *lost]:
         by_method.setdefault(cell[0], []).append(cell)

@@ -15,6 +15,8 @@ from cala.reports.lines import read_lines
 from cala.reports.promised import missing_cells
 from cala.reports.whole import whole
 
+MOST = 1e15  # seconds or bytes; anything above, or no number at all, is damage
+
 
 @dataclass
 class Run:
@@ -24,6 +26,7 @@ class Run:
     records : of whole cells; a session that none has stands without values
     sessions : T, the last session that they reach
     artifacts : by method
+    costs : what each method took, where the run says so
     notes : what is missing or damaged, one sentence each
     """
 
@@ -32,6 +35,7 @@ class Run:
     records: list[Record] = field(default_factory=list)
     sessions: int = 0
     artifacts: dict[str, Artifact] = field(default_factory=dict)
+    costs: dict[str, dict[str, float]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
@@ -62,6 +66,7 @@ def read_run(path: Path) -> Run:
     run.notes += found.notes
     run.notes += missing_cells(run.config, {r.cell for r in run.records}, found.lost)
     _read_artifacts(run)
+    run.costs = _costs(run)
     return run
 
 
@@ -115,6 +120,26 @@ def _records(run: Run) -> list[Record]:
         return []
     run.notes += found.notes()
     return found.records
+
+
+def _costs(run: Run) -> dict[str, dict[str, float]]:
+    """Finite numbers of `costs.json` by method; a run of an older version has none."""
+    path = run.path / "costs.json"
+    if not path.exists():
+        return {}
+    try:
+        found = json.loads(path.read_text("utf-8"))["cost"].items()
+    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        run.notes.append(f"costs.json cannot be read ({reason(error)}): costs are left out.")
+        return {}
+    return {shown(method): _numbers(values) for method, values in found}
+
+
+def _numbers(values: object) -> dict[str, float]:
+    if not isinstance(values, dict):
+        return {}
+    kinds = {k: v for k, v in values.items() if isinstance(v, int | float)}
+    return {k: float(v) for k, v in kinds.items() if not isinstance(v, bool) and abs(v) < MOST}
 
 
 def _protocol(config: dict[str, Any]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from cala.reports.study import Study
 from cala.reports.tables.calibration import calibration_table
 from cala.reports.tables.classes import class_gains, gains_table
 from cala.reports.tables.confused import pairs_table, swallowed, swallowed_table
+from cala.reports.tables.costs import costs_table
 from cala.reports.tables.gamma import gamma_sweep, gamma_table
 from cala.reports.tables.plug import plug_pairs, plug_table
 from cala.reports.tables.protocol import protocol_table
@@ -47,6 +48,7 @@ def make_sections(
         ("Decision regions", lambda s: _with_artifact(s, study, tsne)),
         ("β and similarity", lambda s: _similarity(s, study, relations)),
         ("Calibration", lambda s: _calibration(s, study)),
+        ("Time and memory", lambda s: _costs(s, study)),
         ("How this was measured", lambda s: _measured(s, study)),
     ]
     for title, make in makers:
@@ -145,6 +147,11 @@ def _calibration(section: Section, study: Study) -> None:
     if study.focus in study.artifacts:
         section.show(reliability_figure(study, study.focus))
     table = calibration_table(study)
+    section.tables += [table] if table else []
+
+
+def _costs(section: Section, study: Study) -> None:
+    table = costs_table(study)
     section.tables += [table] if table else []
 
 

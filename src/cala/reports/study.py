@@ -27,7 +27,7 @@ class Study:
     """One data set under one protocol: all methods of the runs given for it.
 
     results : of methods, named `run: method` where runs share names
-    artifacts : by the same names
+    artifacts, costs : by the same names
     gammas : (method, γ at inference) -> the name in `gamma_results`
     """
 
@@ -35,6 +35,7 @@ class Study:
     results: Results
     artifacts: dict[str, Artifact]
     gamma_results: Results
+    costs: dict[str, dict[str, float]] = field(default_factory=dict)
     gammas: dict[tuple[str, float], str] = field(default_factory=dict)
 
     @property
@@ -137,6 +138,7 @@ def _study(runs: list[Run]) -> Study:
     names = [m for run in plain for m in dict.fromkeys(r.method for r in run.records)]
     records: list[Record] = []
     artifacts: dict[str, Artifact] = {}
+    costs: dict[str, dict[str, float]] = {}
     for run in plain or varied:
         for method in dict.fromkeys(r.method for r in run.records):
             alone = bool(plain) and names.count(method) == 1
@@ -144,6 +146,8 @@ def _study(runs: list[Run]) -> Study:
             records += [replace(r, method=name) for r in run.records if r.method == method]
             if method in run.artifacts:
                 artifacts[name] = run.artifacts[method]
+            if method in run.costs:
+                costs[name] = run.costs[method]
     gammas: dict[tuple[str, float], str] = {}
     gamma_records: list[Record] = []
     for run in varied:
@@ -158,6 +162,7 @@ def _study(runs: list[Run]) -> Study:
         Results([r for r in records if r.session <= sessions]),
         artifacts,
         Results([r for r in gamma_records if r.session <= sessions]),
+        costs,
         gammas,
     )
 

@@ -19,8 +19,20 @@ def over_draws(study: Study, band: bool = False) -> str:
     mark = "the band is" if band else "± is half"
     return (
         f"Mean of n = {most} {which} of the shots{except_for}; {mark} the 95 % t-interval over "
-        "draws: it covers the sampling of shots, not of encoders or test images."
+        f"draws: it covers the sampling of shots, not of encoders or test images.{sessions(study)}"
     )
+
+
+def sessions(study: Study) -> str:
+    """A sentence on sessions that train an encoder, where there are any."""
+    stated = {
+        bool(run.config["full_sessions"]) for run in study.runs if "full_sessions" in run.config
+    }
+    if not stated:
+        return ""
+    lengths = {frozenset({True}): "the published length", frozenset({False}): "a short length"}
+    length = lengths.get(frozenset(stated), "a short length in some runs, the published in others")
+    return f" Sessions that train an encoder have {length} (see Time and memory)."
 
 
 def draw_counts(results: Results, draws: list[str]) -> dict[str, int]:

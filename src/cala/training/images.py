@@ -76,30 +76,35 @@ def load_base(
     images: ImageSet, rows: BaseRows, recipe: Recipe, advance: Advance = lambda done, total: None
 ) -> BaseImages:
     """Decode the chosen rows into tensors of the recipe's side."""
-    side = max(recipe.store, recipe.transform.size)
-    resize = max(recipe.transform.resize, side)
-    stored = replace(recipe.transform, size=side, resize=resize)
+    stored = stored_transform(recipe)
     total = len(rows.train) + len(rows.holdout)
     tensors = []
     done = 0
     for part in (rows.train, rows.holdout):
         advanced = partial(_advance, advance, done, total)
-        tensors.append(_stack(images.train, part, stored, advanced))
+        tensors.append(stack(images.train, part, stored, advanced))
         tensors.append(torch.from_numpy(rows.labels[part]))
         done += len(part)
     return BaseImages(*tensors)
+
+
+def stored_transform(recipe: Recipe) -> Transform:
+    """How images wait in memory: larger than the encoder sees them where they are cropped."""
+    side = max(recipe.store, recipe.transform.size)
+    return replace(recipe.transform, size=side, resize=max(recipe.transform.resize, side))
 
 
 def _advance(advance: Advance, before: int, total: int, done: int) -> None:
     advance(before + done, total)
 
 
-def _stack(
+def stack(
     split: ImageSplit,
     rows: NDArray[np.int64],
     transform: Transform,
-    advance: Callable[[int], None],
+    advance: Callable[[int], None] = lambda done: None,
 ) -> torch.Tensor:
+    """Some images of a set as one tensor: (n, s, s, 3) uint8."""
     out = torch.empty((len(rows), transform.size, transform.size, 3), dtype=torch.uint8)
     start = 0
     for batch in split.batches(256, rows):

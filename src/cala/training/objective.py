@@ -69,8 +69,8 @@ class Objective(nn.Module, ABC):
         return [{"params": list(self.parameters()), "weight_decay": recipe.weight_decay}]
 
 
-#: encoder, number of base classes, recipe -> objective
-MakeObjective = Callable[[nn.Module, int, Recipe], Objective]
+#: encoder, number of base classes, recipe, number of all classes of the data set -> objective
+MakeObjective = Callable[[nn.Module, int, Recipe, int], Objective]
 
 
 class CosineClassifier(nn.Module):
@@ -100,7 +100,7 @@ class BaseModel(Objective):
         self.n_base = len(classifier.weight)
 
     @classmethod
-    def make(cls, encoder: nn.Module, n_base: int, recipe: Recipe) -> Self:
+    def make(cls, encoder: nn.Module, n_base: int, recipe: Recipe, n_classes: int) -> Self:
         dim = int(encoder.dim)  # type: ignore[arg-type]
         return cls(encoder, CosineClassifier(dim, n_base, recipe.scale), recipe.smoothing)
 

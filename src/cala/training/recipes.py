@@ -36,6 +36,7 @@ class Recipe:
         image
     jittered, grey : shares of the images that get jitter, and that lose their colours
     sizes : (share of the epochs, side) steps of progressive resizing; empty keeps the full side
+    views : versions of an image that are classes of their own, for methods that make such
     store : side at which the images wait in memory, for `resized-crop`
     pretrained : needs weights to start from
     """
@@ -63,6 +64,7 @@ class Recipe:
     cutout: int = 0
     policy: int = 0
     sizes: tuple[tuple[float, int], ...] = ()
+    views: int = 1
     store: int = 0
     pretrained: bool = False
 

@@ -271,7 +271,8 @@ def make_model(session: BaseSession) -> Objective:
     """The encoder and what is trained with it at the start, by the seed alone."""
     with own_random(seeded(session.seed, "weights", 0)):
         encoder: nn.Module = ARCHITECTURES[session.recipe.encoder]()
-        objective = session.objective(encoder, session.n_base, session.recipe)
+        n_classes = len(session.images.classes)
+        objective = session.objective(encoder, session.n_base, session.recipe, n_classes)
     if session.init is not None:
         tensors = read_weights(session.init)
         load_weights(encoder, tensors, shown(session.init), session.recipe.encoder)

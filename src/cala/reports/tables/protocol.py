@@ -34,6 +34,7 @@ def protocol_table(run: Run, name: str) -> Table:
         "methods": ", ".join(map(str, _list(config.get("methods")))),
         "draws of the shots": _draws(draws, random),
         "seeds": f"{len(seeds)} ({', '.join(map(str, seeds))}); averaged inside a draw",
+        **_trained(config),
         "selection": SELECTION.get(str(config.get("selection")), config.get("selection")),
         "metric": config.get("metric") or "each method's own",
         "scale": config.get("scale") or "the encoder's, or fitted",
@@ -47,6 +48,17 @@ def protocol_table(run: Run, name: str) -> Table:
     }
     rows = [Row([text(k), text(v if v not in (None, "") else "unknown")]) for k, v in facts.items()]
     return Table(name, "Protocol", f"Run {shown(run.path.name)}.", ["what", "value"], rows)
+
+
+def _trained(config: dict[str, Any]) -> dict[str, str]:
+    """What is special about methods that train their encoder in sessions, where there are any."""
+    methods = _list(config.get("trained_in_sessions"))
+    if not methods:
+        return {}
+    length = "published length" if config.get("full_sessions") else "short"
+    few = _list(config.get("few_draws"))
+    draws = f"; draws: {', '.join(map(str, few))}" if few else ""
+    return {"sessions that train an encoder": f"{length}{draws}: {', '.join(map(str, methods))}"}
 
 
 def _protocol(protocol: dict[str, Any]) -> str:

@@ -1,0 +1,186 @@
+"""Systems that train their encoder in sessions: each draw is played once, for all their methods.
+
+A host's sessions do not depend on the adapter on top of it, so `bidist`, `bidist+la` and
+`bidist+cala` share one course. Only what a session changed is encoded again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from time import perf_counter
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cala.benchmark.sources import Source
+from cala.core.prototypes import normalise
+from cala.data.protocol import Protocol, ShotDraw
+from cala.errors import InputError
+from cala.files import shown
+from cala.heads import AdaptedHead, Head
+from cala.heads.nearest_mean import NearestMean
+from cala.methods import METHODS
+from cala.methods.learner import BATCH, Learner, Start, lower, upper
+from cala.training.images import stack, stored_transform
+from cala.training.recipes import Recipe
+from cala.training.session import augmentation
+
+HIDDEN_MOST = 2**28  # numbers: 1 GB of half-way embeddings of test images are kept
+
+
+@dataclass(frozen=True)
+class Course:
+    """What a system answered in one draw, and what that took.
+
+    logits : per session, those of the test rows whose classes had arrived: (n, C)
+    seconds : of learning, per incremental session; encoding : of encoding test images again, in all
+    encoded : how many images that were; bytes : what a session hands to the next, after the last
+    """
+
+    logits: list[Tensor]
+    seconds: list[float]
+    encoding: float
+    encoded: int
+    bytes: int
+
+
+def plain_host(head: Head) -> Head:
+    """The head below an adapter, or the head itself."""
+    return head.host if isinstance(head, AdaptedHead) else head
+
+
+def check_images(host: str, source: Source) -> None:
+    """Raise if a system that trains its encoder has no images to do so."""
+    if source.images is None or source.encoder is None:
+        raise InputError(
+            f"{host} trains its encoder in every session, so it needs images: give --data DIR and "
+            f"--encoder {host}=DIR, an encoder that `cala train --method {host}` made"
+        )
+    if (source.data.provenance or {}).get("tta", "none") != "none":
+        raise InputError(
+            f"{host} encodes test images again after every session, without --tta: leave that out"
+        )
+    if not hasattr(source.encoder.forward, "upper") or "recipe" not in source.encoder.about:
+        raise InputError(
+            f"{host} trains its encoder in every session, and {shown(source.encoder.name)} cannot "
+            f"be trained on: give --encoder {host}=DIR, one that `cala train` made of a ResNet"
+        )
+
+
+class Classroom:
+    """One host of a run: its base session and its test images, ready for any draw."""
+
+    def __init__(
+        self, host: str, head: Head, source: Source, protocol: Protocol, seed: int, full: bool
+    ) -> None:
+        check_images(host, source)
+        assert source.images is not None
+        assert source.encoder is not None
+        self.data, self.protocol, self.images = source.data, protocol, source.images
+        recipe = Recipe.from_dict(source.encoder.about["recipe"])
+        self.stored = stored_transform(recipe)
+        base = ((self.data.y_train < protocol.base) & self.data.learnable()).nonzero()[:, 0]
+        start = Start(
+            encoder=source.encoder.forward,  # type: ignore[arg-type]
+            transform=recipe.transform,
+            augmentation=augmentation(recipe),
+            features=self.data.x_train[base],
+            columns=self.data.y_train[base],
+            pictures=lambda places: self._pictures(base[places]),
+            head=_base_branch(head),
+            seed=seed,
+            full=full,
+        )
+        method = METHODS[host]
+        assert method.learner is not None
+        self.learner: Learner = method.learner(start)
+
+    def play(
+        self, draw: ShotDraw, progress: Callable[[int], None] = lambda session: None
+    ) -> Course:
+        """Go through the sessions of a draw."""
+        learner = self.learner.fork()
+        self.views  # noqa: B018  (made before the clock starts)
+        base = learner.head.embed(self.data.x_test)
+        first = base[self.data.y_test < self.protocol.base]
+        logits = [learner.logits(first, first)]
+        seconds, encoding, encoded = [], 0.0, 0
+        with _all_threads():
+            for session, rows in enumerate(draw.rows, 1):
+                progress(session)
+                features, columns = self.data.x_train[rows], self.data.y_train[rows]
+                pictures = self._pictures(rows)
+                start = perf_counter()
+                learner.add(pictures, features, columns)
+                seconds.append(perf_counter() - start)
+                start = perf_counter()
+                seen = self.data.y_test < len(learner.head.classes)
+                unit = self._encoded(learner, seen)
+                encoding += perf_counter() - start
+                encoded += int(seen.sum())
+                logits.append(learner.logits(unit, base[seen]).float())
+        return Course(logits, seconds, encoding, encoded, learner.bytes)
+
+    def _encoded(self, learner: Learner, seen: Tensor) -> Tensor:
+        """Unit embeddings (n, d) of test rows by the encoder as it is now."""
+        rows = seen.nonzero()[:, 0]
+        if self.views.dtype == torch.uint8:
+            return learner.encode(self.views[rows])
+        with torch.no_grad():
+            parts = [
+                upper(learner.encoder, self.views[some].to(learner.device)).float().cpu()
+                for some in rows.split(BATCH)
+            ]
+        return normalise(torch.cat(parts))
+
+    @cached_property
+    def views(self) -> Tensor:
+        """Test images, or what the half of the encoder that never changes makes of them."""
+        numbers = self.data.image_test
+        assert numbers is not None
+        pictures = self._pictures(numbers)
+        if not self.learner.upper_only:
+            return pictures
+        inputs, encoder = self.learner.inputs, self.learner.start.encoder
+        with torch.no_grad():
+            shape = lower(encoder, inputs(pictures[:1])).shape[1:]
+            if shape.numel() * len(pictures) > HIDDEN_MOST:
+                return pictures
+            views = torch.empty(len(pictures), *shape)
+            for rows in torch.arange(len(pictures)).split(BATCH):
+                views[rows] = lower(encoder, inputs(pictures[rows])).float().cpu()
+        return views
+
+    def _pictures(self, numbers: Tensor) -> Tensor:
+        """Images (n, s, s, 3) uint8 by their numbers; test images come after training images."""
+        split, first = self.images.train, 0
+        if len(numbers) and int(numbers.min()) >= len(split):
+            split, first = self.images.test, len(split)
+        return stack(split, (numbers - first).numpy().astype(np.int64), self.stored)
+
+
+@contextmanager
+def _all_threads() -> Iterator[None]:
+    """Training wants every thread, scoring small arrays does not."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(max(before, _threads()))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _threads() -> int:
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    return int(given) if given.isdecimal() and int(given) > 0 else os.cpu_count() or 1
+
+
+def _base_branch(head: Head) -> NearestMean:
+    found = plain_host(head).fork()
+    assert isinstance(found, NearestMean)
+    return found
