@@ -14,20 +14,26 @@ from pathlib import Path
 import uvicorn
 
 import cala
+from cala.app.connections import Impatient
 from cala.app.factory import create_app
+from cala.app.first import FirstTime
 from cala.app.run import address, listen
 from cala.app.settings import Limits, Settings
+from model.photos import ENCODER
 
 TESTS = Path(__file__).parents[1]
 
 
 @contextmanager
 def serving(folder: Path, port: int = 0, limits: dict | None = None, **settings):
-    """The address of a server in a thread."""
+    """The address of a server in a thread; without a model where the folder is not there."""
     chosen = Settings(**settings, limits=replace(Limits(), **(limits or {})))
     listener = listen("127.0.0.1", port)
-    app = create_app(cala.load(folder), chosen)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
+    if folder.exists():
+        app = create_app(cala.load(folder), chosen)
+    else:
+        app = FirstTime(folder, chosen, ENCODER)
+    server = uvicorn.Server(uvicorn.Config(app, http=Impatient, log_level="error"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     try:
@@ -38,11 +44,13 @@ def serving(folder: Path, port: int = 0, limits: dict | None = None, **settings)
         listener.close()
 
 
-def start(folder: Path, *options: object) -> tuple[subprocess.Popen, str]:
+def start(folder: Path, *options: object, stderr=None, **env) -> tuple[subprocess.Popen, str]:
     """`cala serve` as people start it: the process and its address."""
-    env = {**os.environ, "PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"}
+    env = {**os.environ, "PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1", **env}
     command = [sys.executable, "-m", "cala", "serve", folder, "--port", 0, *options]
-    process = subprocess.Popen(list(map(str, command)), env=env, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        list(map(str, command)), env=env, stdout=subprocess.PIPE, stderr=stderr, text=True
+    )
     line = process.stdout.readline()
     found = re.search(r"http://\S+", line)
     assert found, (line, process.wait(30))

@@ -174,6 +174,71 @@ def test_rename_forget_add_search(seen):
     page.get_by_role("heading", name="heron: learned from 2 photos").wait_for()
 
 
+def drop_folder(page, place: str, photos: dict[str, bytes]) -> None:
+    """A folder dropped by hand, as the browser's entries show it."""
+    tree = {path: list(data) for path, data in photos.items()}
+    page.evaluate(
+        """([place, tree]) => {
+          const folders = {};
+          for (const [path, bytes] of Object.entries(tree)) {
+            const [folder, name] = path.split("/");
+            (folders[folder] = folders[folder] || []).push(new File([new Uint8Array(bytes)], name));
+          }
+          const reader = (entries) => ({ readEntries: (done) => done(entries.splice(0, 100)) });
+          const items = Object.entries(folders).map(([name, files]) => ({
+            webkitGetAsEntry: () => ({
+              name, isDirectory: true,
+              createReader: () => reader(files.map((file) => (
+                { name: file.name, isFile: true, file: (done) => done(file) }))),
+            }),
+          }));
+          const event = new Event("drop", { bubbles: true, cancelable: true });
+          Object.defineProperty(event, "dataTransfer", { value: { items, files: [] } });
+          document.querySelector(`${place} .drop`).dispatchEvent(event);
+        }""",
+        [place, tree],
+    )
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_from_no_model_to_a_recognised_class(chromium, tmp_path, monkeypatch, size):
+    monkeypatch.setenv("CALA_CACHE", str(tmp_path / "cache"))
+    with serving(tmp_path / "birds") as url:
+        seen = Page(chromium, url, size)
+        page = seen.page
+        page.goto(url)
+        page.get_by_role("heading", name="There is no model yet").wait_for()
+        assert page.locator("nav").is_hidden()
+        seen.shoot("first")
+        photos = {f"class {n}/{k}.png": png(n, k) for n in range(6) for k in range(4)}
+        drop_folder(page, "#start", {**photos, "class 1/bad.png": b"no photo"})
+        page.get_by_text("24 photos of 6 classes").wait_for()
+        page.get_by_text("1 photo cannot be used, such as bad.png").wait_for()
+        seen.shoot("first-photos")
+        page.get_by_role("button", name="Learn these classes").click()
+        page.get_by_text("knows 6 classes").wait_for()
+        page.set_input_files("#recognise-files", files(3, range(50, 51)))
+        page.locator(".answer .big").filter(has_text="class 3").wait_for()
+        seen.check()
+        seen.context.close()
+
+
+def test_a_slow_line_shows_how_far_it_is(chromium, folder):
+    with serving(folder) as url:
+        seen = Page(chromium, url, "phone").open("recognise")
+        line = seen.context.new_cdp_session(seen.page)
+        slow = {"offline": False, "latency": 100, "downloadThroughput": -1}
+        line.send("Network.emulateNetworkConditions", {**slow, "uploadThroughput": 100_000})
+        large = png(3, 100, side=240) + bytes(400_000)
+        photo = {"name": "slow.png", "mimeType": "image/png", "buffer": large}
+        seen.page.set_input_files("#recognise-files", [photo])
+        seen.page.get_by_text(re.compile(r"Sending, [1-9][\d.]* %")).wait_for()
+        seen.shoot("slow")
+        seen.page.locator(".answer .big").wait_for()
+        seen.check()
+        seen.context.close()
+
+
 def test_bad_input(seen):
     page = seen.open("recognise").page
     wrong = [

@@ -85,6 +85,21 @@ def test_sigterm_finishes_what_was_accepted(photos, tmp_path, monkeypatch):
     assert "slow" in cala.load(folder).classes
 
 
+def test_secrets_are_in_no_log(folder, tmp_path):
+    token = "a-secret-of-many-letters"
+    with open(tmp_path / "log", "w+") as log:
+        process, url = start(folder, stderr=log, CALA_TOKEN=token)
+        headers = {"Authorization": f"Bearer {token}"}
+        assert httpx.get(f"{url}/v1/model", headers=headers).status_code == 200
+        for path in (f"/v1/classes?search={token}", f"/v1/{token}", f"/v1/classes/{token}"):
+            httpx.get(url + path, headers=headers)
+        httpx.get(f"{url}/v1/model", headers={"Authorization": f"Bearer {token}x"})
+        process.terminate()
+        rest = process.communicate(timeout=120)[0]
+        log.seek(0)
+        assert token not in rest + log.read()
+
+
 def test_a_port_that_is_taken(folder):
     from cala.app.run import listen
 

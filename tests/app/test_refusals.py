@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import logging
+import socket
 import time
 import zipfile
 import zlib
+from dataclasses import replace
 
 import pytest
 
 from app.clients import b64, client_of, form, png, problem, teach
-from cala.app.settings import Settings
+from app.servers import serving
+from cala.app.limits import BodyLimit
+from cala.app.problems import Problem
+from cala.app.settings import Limits, Settings
 from cala.errors import InputError
 
 TOKEN, READ = "t" * 20, "r" * 20
@@ -319,3 +325,46 @@ def test_deflate_that_never_ends(client):
         headers={"content-type": "application/json", "content-encoding": "deflate"},
     )
     problem(answer, 422, "bad_value", "body")
+
+
+def test_a_head_that_does_not_end(folder, monkeypatch):
+    monkeypatch.setattr("cala.app.connections.HEAD", 0.3)
+    with serving(folder) as url:
+        port = int(url.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port)) as line:
+            line.sendall(b"GET /healthz HTTP/1.1\r\nHost: local")
+            line.settimeout(30)
+            assert line.recv(100) == b""  # closed by the service
+        with socket.create_connection(("127.0.0.1", port)) as line:  # one that keeps its time
+            for _ in range(2):
+                line.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                assert b"200" in line.recv(4096)
+
+
+def test_all_requests_together_bring_too_much():
+    limits = replace(Limits(), body=100, together=150)
+
+    async def app(scope, receive, send):
+        while (await receive()).get("more_body"):
+            pass
+        read.append(scope["name"])
+        await go.wait()
+
+    async def ask(name: str) -> None:
+        body = {"type": "http.request", "body": bytes(90), "more_body": False}
+        scope = {"type": "http", "path": "/v1/predict", "headers": [], "name": name}
+        await guarded(scope, lambda: asyncio.sleep(0, body), None)
+
+    async def both() -> None:
+        first = asyncio.create_task(ask("first"))
+        await asyncio.sleep(0.01)
+        with pytest.raises(Problem, match="too much"):
+            await ask("second")
+        go.set()
+        await first
+        await ask("third")
+
+    guarded, go, read = BodyLimit(app, limits), asyncio.Event(), []
+    asyncio.run(both())
+    assert read == ["first", "third"]
+    assert guarded.held == 0

@@ -11,10 +11,10 @@ import time
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cala.app.problems import Problem
+from cala.app.problems import Problem, busy
 from cala.app.settings import Limits
 
-LARGE = ("/v1/evaluate",)
+LARGE = ("/v1/evaluate", "/v1/start/photos")
 
 
 class BodyLimit:
@@ -22,6 +22,7 @@ class BodyLimit:
 
     def __init__(self, app: ASGIApp, limits: Limits) -> None:
         self.app, self.limits = app, limits
+        self.held = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -43,13 +44,20 @@ class BodyLimit:
                 message = await asyncio.wait_for(receive(), max(0.0, left))
             except asyncio.TimeoutError:
                 raise _too_slow() from None
-            arrived += len(message.get("body", b""))
+            more = len(message.get("body", b""))
+            arrived += more
+            self.held += more
             ended = not message.get("more_body", False)
             if arrived > most:
                 raise _too_large(most)
+            if self.held > max(self.limits.together, arrived):  # one alone is never refused
+                raise busy("other requests bring too much at the moment")
             return message
 
-        await self.app(scope, counted, send)
+        try:
+            await self.app(scope, counted, send)
+        finally:
+            self.held -= arrived
 
 
 def _too_large(most: int) -> Problem:

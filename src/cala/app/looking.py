@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from cala.app.batching import Batcher
-from cala.app.problems import Problem
+from cala.app.problems import Problem, busy
 from cala.app.recent import Photo, Recent
 from cala.app.settings import Limits
 from cala.app.uploads import Upload
@@ -79,7 +79,3 @@ class Looker:
     def close(self) -> None:
         self._decoders.shutdown()
         self.batcher.close()
-
-
-def busy(detail: str) -> Problem:
-    return Problem(503, "busy", detail, fix="try again in a moment", headers={"retry-after": "1"})

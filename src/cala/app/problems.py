@@ -68,6 +68,10 @@ class Problem(HTTPException):
         )
 
 
+def busy(detail: str) -> Problem:
+    return Problem(503, "busy", detail, fix="try again in a moment", headers={"retry-after": "1"})
+
+
 def from_error(error: CalaError, field: str | None = None) -> Problem:
     """An error of the model's as a problem; its message ends with the fix, after a colon."""
     detail, colon, fix = str(error).rpartition(": ")

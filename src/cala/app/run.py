@@ -7,30 +7,68 @@ import signal
 import socket
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import uvicorn
+from starlette.types import ASGIApp
 
+from cala.app.connections import Impatient
 from cala.app.factory import create_app
+from cala.app.first import FirstTime
 from cala.app.settings import Settings
+from cala.encoders import load_encoder
 from cala.errors import InputError
 from cala.files import reason, shown
 from cala.model import Model
+from cala.model.fitting import DEFAULT_ENCODER
+from cala.store import Store
 
 IDLE = 30  # seconds that a connection may stay open without a request
+CONNECTIONS = 1000
 
 
 def run(model: Model, settings: Settings, port: int, say: Callable[[str], object]) -> None:
-    """Serve until a signal comes; then answer what was accepted, and return."""
+    """Serve a model until a signal comes; then answer what was accepted, and return."""
     listener = listen(settings.host, port)
-    app = create_app(model, settings)
+    about = f"{shown(model.path)}: {len(model.classes)} classes"
+    serve(create_app(model, settings), listener, about, say)
+
+
+def run_first(
+    path: Path,
+    settings: Settings,
+    port: int,
+    say: Callable[[str], object],
+    encoder: str | None = None,
+    device: str = "cpu",
+) -> None:
+    """Serve a model that is not there yet: the page asks for photos of its first classes."""
+    Store(path).check_free()
+    if not path.absolute().parent.is_dir():
+        raise InputError(
+            f"{shown(path.parent)} is no folder: make it first, or choose another name"
+        )
+    load_encoder(encoder or DEFAULT_ENCODER, device)  # what is wrong with it is said before photos
+    listener = listen(settings.host, port)
+    app = FirstTime(path, settings, encoder, device)
+    serve(app, listener, f"{shown(path)}: no model yet, the page asks for its first photos", say)
+
+
+def serve(app: ASGIApp, listener: socket.socket, about: str, say: Callable[[str], object]) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     # Paths may hold what people typed; the access log of the server would keep all of it.
     config = uvicorn.Config(
-        app, log_config=None, log_level="warning", access_log=False, timeout_keep_alive=IDLE
+        app,
+        http=Impatient,
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        timeout_keep_alive=IDLE,
+        limit_concurrency=CONNECTIONS,
     )
     server = uvicorn.Server(config)
-    say(f"{shown(model.path)}: {len(model.classes)} classes, at {address(listener)} (Ctrl-C ends)")
+    say(f"{about}, at {address(listener)} (Ctrl-C ends)")
     before = _quiet_signals()
     try:
         server.run(sockets=[listener])

@@ -170,6 +170,23 @@ class Health(BaseModel):
     status: str
 
 
+class Start(BaseModel):
+    """How far a model is that is not there yet."""
+
+    name: str = ""
+    right: Literal["teach", "read"] = "teach"
+    state: Literal["collecting", "learning", "ready"]
+    photos: int
+    classes: dict[str, int] = Field(description="Photos of each class")
+    done: int = Field(description="Photos and mixed images that have been looked at")
+    total: int
+    error: dict[str, Any] | None = Field(description="Why no model could be made from them")
+
+
+class Collected(Start):
+    errors: list[PhotoError]
+
+
 class Evaluated(BaseModel):
     """See docs/serve.md; `trade_off` says what every operating point would answer."""
 

@@ -27,7 +27,7 @@ from cala.app.recent import Photo
 from cala.app.repeats import Asked, Repeats
 from cala.app.settings import Settings
 from cala.app.snapshot import Snapshot
-from cala.app.uploads import Sent, Upload, some
+from cala.app.uploads import Sent, Upload, labelled, some
 from cala.data.decoding import ImageError
 from cala.errors import CalaError
 from cala.files import stamp
@@ -101,7 +101,7 @@ class Service:
         if sent.archive is not None:
             uploads: Iterator[Upload] = labelled_members(sent.archive, self.limits)
         else:
-            uploads = iter([_with_label(upload) for upload in some(sent.photos)])
+            uploads = iter([labelled(upload) for upload in some(sent.photos)])
         deadline = asyncio.get_running_loop().time() + self.limits.check_seconds
         kept: list[tuple[Photo, str]] = []
         errors: list[dict[str, Any]] = []
@@ -326,15 +326,3 @@ def _first(uploads: Sequence[Upload], found: Sequence[object]) -> Problem:
 
 def _error(upload: Upload, found: object) -> dict[str, Any]:
     return {"image": upload.name, **_problem(upload, found).body()}
-
-
-def _with_label(upload: Upload) -> Upload:
-    if not plain_name(upload.label):
-        raise Problem(
-            422,
-            "bad_value",
-            f"{upload.name} has no label",
-            field=upload.field,
-            fix="send one 'labels' for each photo, or a label in each JSON object",
-        )
-    return upload

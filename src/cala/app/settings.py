@@ -22,6 +22,7 @@ class Limits:
     idle : seconds without a byte of a body; seconds : for its photos to be looked at
     check_seconds : for a body to arrive, and for many labelled photos to be looked at
     waiting : photos in the queue before the encoder, from where on requests are turned away
+    together : bytes of all requests that are being read or answered
     recent : bytes of embeddings and small copies that are kept for photos to be named again
     """
 
@@ -37,6 +38,7 @@ class Limits:
     seconds: float = 60.0
     check_seconds: float = 900.0
     waiting: int = 1024
+    together: int = 2 << 30
     recent: int = 32 << 20
 
 

@@ -18,6 +18,7 @@ from starlette.requests import Request
 from cala.app.problems import Problem
 from cala.app.settings import Limits
 from cala.files import shown
+from cala.model.knowledge import plain_name
 
 IMAGES = "images"
 LONGEST_NAME = 200
@@ -184,6 +185,17 @@ def some(photos: Sequence[Upload]) -> Sequence[Upload]:
     if not photos:
         raise _bad(IMAGES, "there is no photo", f"send at least one file called '{IMAGES}'")
     return photos
+
+
+def labelled(upload: Upload) -> Upload:
+    """An upload that says what it shows, or a problem."""
+    if not plain_name(upload.label):
+        raise _bad(
+            upload.field,
+            f"{upload.name} has no label",
+            "send one 'labels' for each photo, or a label in each JSON object",
+        )
+    return upload
 
 
 def too_many(most: int) -> Problem:

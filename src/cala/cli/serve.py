@@ -42,6 +42,7 @@ def serve(
 ) -> None:
     """Open a page where anyone can teach a class, with a REST API behind it.
 
+    Where there is no model yet, the page asks for photos of its first classes and makes one.
     Nobody but this machine can reach it unless --host says otherwise; then a token is needed.
     Ctrl-C finishes what was accepted, then ends. `/docs` lists what programs can ask for.
 
@@ -53,8 +54,13 @@ def serve(
 
     for module in ("fastapi", "python_multipart", "prometheus_client", "uvicorn"):
         import_extra(module, "serve")
-    from cala.app.run import run
+    from cala.app.run import run, run_first
     from cala.app.settings import Settings
+    from cala.store import is_store
 
     settings = Settings(host, token, read_token, tuple(allow_host), thumbnails)
-    run(load(model, encoder=encoder, device=choose_device(device)), settings, port, typer.echo)
+    place = choose_device(device)
+    if is_store(model):
+        run(load(model, encoder=encoder, device=place), settings, port, typer.echo)
+    else:
+        run_first(model, settings, port, typer.echo, encoder, place)

@@ -70,18 +70,49 @@ def fit(
     reject : share of genuine photos that `predict` may call unknown
     advance : called with the number of finished images and of all images, mixed ones included
     """
-    store = Store(Path(out))
-    store.check_free()
-    check_reject(reject)
-    check_base_loss(max_base_loss)
-    if takes_parts(method) or HEADS[split_name(method)[0]].changes_encoder:
-        raise InputError(
-            f"{method} works with the encoder that was trained for it, on the bench: choose "
-            "another method for your own photos, such as cala-plus"
-        )
+    _check(Path(out), method, max_base_loss, reject, fakes)
     labelled_files(Path(photos))  # says in plain words what is wrong with a folder
-    wanted = mixed_images(fakes)
     found = open_images(Path(photos), "folder", on_bad="skip" if skip_bad else "raise")
+    return fit_images(
+        found,
+        out,
+        encoder=encoder,
+        method=method,
+        metric=metric,
+        objective=objective,
+        max_base_loss=max_base_loss,
+        expect=expect,
+        fakes=fakes,
+        tta=tta,
+        reject=reject,
+        seed=seed,
+        keep_thumbnails=keep_thumbnails,
+        device=device,
+        advance=advance,
+    )
+
+
+def fit_images(
+    found: ImageSet,
+    out: str | os.PathLike[str],
+    *,
+    encoder: str | os.PathLike[str] | Encoder = DEFAULT_ENCODER,
+    method: str = "cala-plus",
+    metric: str | None = None,
+    objective: str = "accuracy",
+    max_base_loss: float | None = None,
+    expect: int | None = None,
+    fakes: str | int = "image",
+    tta: str = "none",
+    reject: float = 0.05,
+    seed: int = 0,
+    keep_thumbnails: bool = False,
+    device: str = "cpu",
+    advance: Advance = lambda done, total: None,
+) -> Model:
+    """As `fit`, from a set that has been opened; its training photos alone."""
+    wanted = _check(Path(out), method, max_base_loss, reject, fakes)
+    store = Store(Path(out))
     notes = [*found.notes, *(f"left out {bad.name} ({bad.why})" for bad in found.skipped)]
     split, digests, again = _once(found)
     if again:
@@ -131,6 +162,21 @@ def fit(
     counts = dict(Counter(names.tolist()))
     entry = journal_entry("fit", counts, digests, again)
     return Model._created(store, knowledge, entry, coder, split if keep_thumbnails else None)
+
+
+def _check(
+    out: Path, method: str, max_base_loss: float | None, reject: float, fakes: str | int
+) -> int:
+    """What can be known before a photo is looked at. How many images to mix at the most."""
+    Store(out).check_free()
+    check_reject(reject)
+    check_base_loss(max_base_loss)
+    if takes_parts(method) or HEADS[split_name(method)[0]].changes_encoder:
+        raise InputError(
+            f"{method} works with the encoder that was trained for it, on the bench: choose "
+            "another method for your own photos, such as cala-plus"
+        )
+    return mixed_images(fakes)
 
 
 def mixed_images(fakes: str | int) -> int:

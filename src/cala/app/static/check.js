@@ -3,12 +3,12 @@
 import { call, words } from "./api.js";
 import { byId, counted, el, fill, percent, say, show } from "./dom.js";
 import { dropPlace } from "./drop.js";
+import { labelledPhotos } from "./labelled.js";
 import { mayTeach, refresh, tooLarge } from "./state.js";
 import { curve, judge, points, pointOf } from "./trade_off.js";
 
 const MOST = 2000; // more go as a zip file
 const TOGETHER = 4;
-const PHOTO = /\.(jpe?g|png|webp|bmp|gif|tiff?)$/i;
 let stop = null;
 
 export function check() {
@@ -53,10 +53,7 @@ function sendZip(file, signal) {
 }
 
 async function sendPhotos(files, signal) {
-  const photos = files.filter(({ path }) => PHOTO.test(path) && !path.split("/").some((part) => part.startsWith(".")));
-  let labelled = photos.map(({ file, path }) => ({ file, label: path.split("/").slice(-2, -1)[0] || "" }));
-  if (!labelled.length) throw new Error("There is no photo in it: give a folder with one folder of photos for each class.");
-  if (labelled.some((one) => !one.label)) throw new Error("These photos lie in no folder: give a folder with one folder of photos for each class.");
+  let labelled = labelledPhotos(files);
   if (labelled.length > MOST) throw new Error(`There are ${labelled.length} photos. Give at most ${MOST}, or a zip file.`);
   const named = [];
   const bad = labelled.filter((one) => tooLarge(one.file)).map((one) => ({ image: one.file.name }));

@@ -7,6 +7,7 @@ import { check } from "./check.js";
 import { classes } from "./classes.js";
 import { recognise } from "./recognise.js";
 import { refresh } from "./state.js";
+import { begin } from "./start.js";
 import { teach, teachClass, teachPhoto } from "./teach.js";
 
 const tabs = Array.from(document.querySelectorAll("[role=tab]"));
@@ -41,6 +42,7 @@ if (given) {
   history.replaceState(null, "", "#/recognise");
 }
 
+let started = false; // the first look has led to the page of a model that is not there yet
 let asking = null;
 whenTokenIsNeeded((wrong) => {
   asking = asking || ask({
@@ -62,7 +64,9 @@ const start = location.hash.slice(2);
 if (tabs.some((tab) => tab.getAttribute("aria-controls") === start)) open(start);
 
 async function first() {
+  if (started) return;
   try { await refresh(); } catch (error) {
+    if (error.code === "no_model") { started = true; await begin(); return; }
     byId("about").textContent = "";
     if (error.code !== "lost") show(byId("lost"), words(error));
   }

@@ -1,0 +1,140 @@
+"""The service before there is a model."""
+
+from __future__ import annotations
+
+import io
+import time
+import zipfile
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+from starlette.testclient import TestClient
+
+import cala
+from app.clients import HOST, form, png, problem
+from cala.app.first import FirstTime
+from cala.app.run import run_first
+from cala.app.settings import Limits, Settings
+from cala.errors import InputError
+from model.photos import ENCODER
+
+
+@contextmanager
+def first(path, limits: dict | None = None, **settings):
+    chosen = Settings(**settings, limits=replace(Limits(), **(limits or {})))
+    app = FirstTime(path, chosen, ENCODER)
+    with TestClient(app, base_url=HOST, raise_server_exceptions=False) as opened:
+        yield opened
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch):
+    monkeypatch.setenv("CALA_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "birds"
+
+
+def send(client, label: int, count: int, name: str | None = None):
+    data = {"labels": [name or f"class {label}"] * count}
+    return client.post("/v1/start/photos", files=form(label, range(count)), data=data)
+
+
+def learned(client) -> dict:
+    assert client.post("/v1/start").status_code == 202
+    until = time.monotonic() + 120
+    while time.monotonic() < until:
+        now = client.get("/v1/start")
+        if now.status_code == 404 or now.json()["state"] == "collecting":
+            return now.json()
+        time.sleep(0.02)
+    raise AssertionError("not made in time")
+
+
+def test_from_nothing_to_a_class_that_is_taught(path):
+    with first(path) as client:
+        assert "<main" in client.get("/").text
+        assert client.get("/healthz").status_code == 200
+        problem(client.get("/readyz"), 503, "no_model")
+        problem(client.get("/v1/model"), 503, "no_model")
+        problem(client.post("/v1/classes", files=form(1, range(1))), 503, "no_model")
+        for label in range(6):
+            assert send(client, label, 4).json()["errors"] == []
+        said = client.get("/v1/start").json()
+        assert (said["photos"], said["classes"]["class 3"], said["state"]) == (24, 4, "collecting")
+        assert learned(client)["code"] == "not_found"
+        assert client.get("/readyz").status_code == 200
+        assert client.get("/v1/model").json()["known"] == 6
+        taught = client.post("/v1/classes", data={"name": "new"}, files=form(12, range(5)))
+        assert taught.status_code == 201
+        found = client.post("/v1/predict?unknown=off", files=form(12, range(90, 91))).json()
+        assert found["predictions"][0]["best"] == "new"
+        assert client.get("/v1/classes").json()["classes"][0]["thumbnails"]
+    assert cala.load(path).classes == [*(f"class {n}" for n in range(6)), "new"]
+
+
+def test_an_archive(path):
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w") as archive:
+        for label in range(5):
+            for number in range(3):
+                archive.writestr(f"all/class {label}/{number}.png", png(label, number))
+        archive.writestr("all/class 1/broken.png", b"no photo")
+    with first(path) as client:
+        found = client.post("/v1/start/photos", files={"archive": ("a.zip", written.getvalue())})
+        assert found.json()["photos"] == 15
+        (bad,) = found.json()["errors"]
+        assert "broken.png" in bad["image"]
+        assert bad["code"] == "bad_image"
+        learned(client)
+        assert client.get("/v1/model").json()["classes"] == 5
+
+
+def test_what_cannot_be_used_is_said(path):
+    with first(path, limits={"check": 5}) as client:
+        problem(client.post("/v1/start/photos", files=form(1, range(1))), 422, "bad_value")
+        problem(client.post("/v1/start/photos", files={}), 415, "wrong_media_type")
+        bad = send(client, 1, 1, "unknown").json()["errors"][0]
+        assert (bad["code"], bad["field"]) == ("bad_value", "labels")
+        send(client, 1, 2)
+        failed = learned(client)  # a single class
+        assert failed["error"]["code"] == "bad_value"
+        assert "at least two" in failed["error"]["detail"] + failed["error"]["fix"]
+        send(client, 2, 3)
+        problem(send(client, 3, 1), 413, "too_many_files")
+        emptied = client.delete("/v1/start/photos").json()
+        assert (emptied["photos"], emptied["error"]) == (0, None)
+    assert not path.exists()
+
+
+def test_tokens_count_from_the_start(path):
+    token, read = "t" * 20, "r" * 20
+    with first(path, token=token, read_token=read) as client:
+        assert client.get("/v1/start").status_code == 401
+        client.headers["authorization"] = f"Bearer {read}"
+        assert client.get("/v1/start").json()["right"] == "read"
+        problem(send(client, 1, 1), 403, "read_only")
+        problem(client.post("/v1/start"), 403, "read_only")
+        client.headers["authorization"] = f"Bearer {token}"
+        assert send(client, 1, 1).status_code == 200
+        foreign = {"origin": "https://elsewhere.example"}
+        problem(client.post("/v1/start", headers=foreign), 403, "cross_origin")
+
+
+def test_an_accepted_model_is_finished(path):
+    with first(path) as client:
+        for label in range(5):
+            send(client, label, 3)
+        assert client.post("/v1/start").status_code == 202
+        problem(send(client, 7, 1), 409, "learning")
+    assert len(cala.load(path).classes) == 5
+
+
+def test_places_where_no_model_can_be(tmp_path):
+    with pytest.raises(InputError, match="no folder"):
+        run_first(tmp_path / "a" / "b", Settings(), 0, print)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match="holds other files"):
+        run_first(tmp_path / "full", Settings(), 0, print)
+    with pytest.raises(InputError, match="no-such"):
+        run_first(tmp_path / "new", Settings(), 0, print, encoder="no-such")
