@@ -51,7 +51,7 @@ async function send(files) {
       }
     }
   } catch (error) { show(byId("start-error"), words(error)); }
-  if (bad.length) show(byId("start-error"), `${counted(bad.length, "photo")} cannot be used, such as ${bad[0].image}: ${bad[0].detail}`);
+  if (bad.length) show(byId("start-error"), `${counted(bad.length, "photo")} cannot be used. ${bad[0].detail}`);
   try { tell(await call("GET", "/v1/start")); } catch { byId("start-progress").hidden = true; }
 }
 
