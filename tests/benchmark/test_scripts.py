@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
+
+from cli.inside import called
 
 SCRIPTS = Path(__file__).parent.parent.parent / "benchmarks"
 
@@ -23,6 +27,14 @@ def run(script: str, *arguments: str, **environment: str) -> subprocess.Complete
         timeout=300,
         check=False,
     )
+
+
+def tried(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Within this process: enough for what is refused or told before any work."""
+    path = str(SCRIPTS / script)
+    with patch.object(sys, "path", [str(SCRIPTS), *sys.path]), patch.dict(os.environ):
+        os.environ.pop("CALA_DATA", None)
+        return called(lambda: runpy.run_path(path, run_name="__main__"), [path, *arguments])
 
 
 def test_digits(tmp_path):
@@ -71,7 +83,7 @@ def test_cifar_on_dev(tmp_path, cifar_path):
 def test_bad_calls_are_named_without_a_traceback(script, arguments, message):
     if script == "ablations.py" and "--split" in arguments:
         pytest.skip("it has no split: it never reads the test set")
-    done = run(script, *arguments)
+    done = tried(script, *arguments)
     assert done.returncode != 0
     assert message in done.stderr
     assert "Traceback" not in done.stderr
@@ -90,7 +102,7 @@ def test_bad_calls_are_named_without_a_traceback(script, arguments, message):
     ],
 )
 def test_bad_values_are_refused_before_the_work(script, arguments, message):
-    done = run(script, *arguments)
+    done = tried(script, *arguments)
     assert done.returncode != 0
     assert message in done.stderr
     assert "Traceback" not in done.stderr
@@ -101,7 +113,7 @@ def test_bad_values_are_refused_before_the_work(script, arguments, message):
     "script", ["ablations.py", "cifar100_features.py", "digits.py", "onnx_speed.py", "speed.py"]
 )
 def test_help_teaches(script):
-    done = run(script, "--help")
+    done = tried(script, "--help")
     assert done.returncode == 0
     assert "--json" in done.stdout
 
@@ -116,7 +128,7 @@ def test_full_length_has_every_system_and_only_options_that_exist(dataset):
     from cala.methods import METHODS
 
     init = ("--init", "resnet18.pth") if dataset == "cub200" else ()
-    done = run("full_length.py", dataset, "--data", "images", "--out", "bases", *init)
+    done = tried("full_length.py", dataset, "--data", "images", "--out", "bases", *init)
     assert done.returncode == 0, done.stderr
     lines = [line.split() for line in done.stdout.splitlines()]
     assert {w[w.index("--method") + 1] for w in lines if "--method" in w} == set(METHODS)
@@ -130,9 +142,9 @@ def test_full_length_has_every_system_and_only_options_that_exist(dataset):
     methods = whole[whole.index("--methods") + 1].split(",")
     assert set(HEADS) <= set(methods)
     assert {f"{host}+cala-plus" for host in HEADS} <= set(methods)
-    short = run("full_length.py", dataset, "--epochs", "1", *init).stdout
+    short = tried("full_length.py", dataset, "--epochs", "1", *init).stdout
     assert short.count("--epochs 1") == len(lines) - 1
     assert "--full-sessions" not in short
-    assert "no system nope" in run("full_length.py", dataset, "--systems", "nope", *init).stderr
+    assert "no system nope" in tried("full_length.py", dataset, "--systems", "nope", *init).stderr
     if init:
-        assert "give --init FILE" in run("full_length.py", dataset).stderr
+        assert "give --init FILE" in tried("full_length.py", dataset).stderr

@@ -2,26 +2,67 @@
 
 from __future__ import annotations
 
+import io
+import os
+import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
+from pathlib import Path
+from unittest.mock import patch
 
 import pytest
+import torch
 
 from cala.cli import main
 
 
+def within(
+    *arguments: object, cwd: Path | None = None, **env: object
+) -> subprocess.CompletedProcess[str]:
+    """What a process with these arguments and this environment would have ended with."""
+    return called(main, ["cala", *map(str, arguments)], cwd=cwd, **env)
+
+
+def called(
+    work: Callable[[], object], argv: list[str], cwd: Path | None = None, **env: object
+) -> subprocess.CompletedProcess[str]:
+    out, error, code, threads = io.StringIO(), io.StringIO(), 0, torch.get_num_threads()
+    told = {"COLUMNS": "80", **{name: str(value) for name, value in env.items()}}
+    with (
+        patch.object(sys, "argv", argv),
+        patch.dict(os.environ, told),
+        redirect_stdout(out),
+        redirect_stderr(error),
+        chdir(cwd) if cwd else nullcontext(),
+    ):
+        try:
+            work()
+        except SystemExit as ended:
+            if isinstance(ended.code, str):
+                print(ended.code, file=sys.stderr)  # noqa: T201
+            code = ended.code if isinstance(ended.code, int) else int(bool(ended.code))
+        finally:
+            torch.set_num_threads(threads)
+    return subprocess.CompletedProcess(argv, code, out.getvalue(), error.getvalue())
+
+
+@contextmanager
+def chdir(folder: Path):
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
 @pytest.fixture
-def inside(monkeypatch, capsys):
+def inside():
     """Arguments -> exit code, stdout, stderr."""
 
     def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["cala", *map(str, arguments)])
-        monkeypatch.setenv("COLUMNS", "80")
-        try:
-            main()
-            code = 0
-        except SystemExit as error:
-            code = int(error.code or 0)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
+        done = within(*arguments)
+        return done.returncode, done.stdout, done.stderr
 
     return call

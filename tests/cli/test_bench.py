@@ -1,4 +1,4 @@
-"""`cala run`, `compare`, `ablate` and the lists, as a process."""
+"""`cala run`, `compare`, `ablate` and the lists; killed, as a process."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
+from cli.inside import within
 from problems import blobs
 
 CALA = [sys.executable, "-c", "from cala.cli import main; main()"]
@@ -23,15 +24,7 @@ QUICK = ["--base", "8", "--way", "2", "--shot", "3", "--sessions", "2"]
 
 
 def cala(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*CALA, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "80"},
-        timeout=300,
-        check=False,
-    )
+    return within(*arguments, cwd=cwd)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""`cala train` as a process, on a folder of photos."""
+"""`cala train` on a folder of photos; interrupted, as a process."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from cli.inside import within
 from data.tiny_sets import WNIDS
 
 CALA = [sys.executable, "-m", "cala"]
@@ -33,9 +34,8 @@ def start(*arguments: object, cache: Path) -> subprocess.Popen[str]:
 
 
 def cala(*arguments: object, cache: Path) -> tuple[int, str, str]:
-    process = start(*arguments, cache=cache)
-    out, error = process.communicate(timeout=300)
-    return process.returncode, out, error
+    done = within(*arguments, CALA_CACHE=cache)
+    return done.returncode, done.stdout, done.stderr
 
 
 @pytest.fixture(scope="module")
