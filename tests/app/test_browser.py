@@ -121,6 +121,8 @@ def test_teach_recognise_undo(seen):
     seen.shoot("teach-done")
 
     page.get_by_role("tab", name="Recognise").click()
+    changed = page.locator(".answer .big").filter(has_text="kingfisher <b>")
+    changed.nth(1).wait_for()  # the answers from before follow the model
     page.set_input_files("#recognise-files", files(12, range(103, 104)))
     page.locator(".answer .big").first.filter(has_text="kingfisher <b>").wait_for()
     page.locator(".answer summary").first.click()
@@ -213,10 +215,12 @@ def test_from_no_model_to_a_recognised_class(chromium, tmp_path, monkeypatch, si
         photos = {f"class {n}/{k}.png": png(n, k) for n in range(6) for k in range(4)}
         drop_folder(page, "#start", {**photos, "class 1/bad.png": b"no photo"})
         page.get_by_text("24 photos of 6 classes").wait_for()
-        page.get_by_text("1 photo cannot be used. bad.png: not an image").wait_for()
+        page.get_by_text("1 photo cannot be used. class 1/bad.png: not an image").wait_for()
         seen.shoot("first-photos")
         page.get_by_role("button", name="Learn these classes").click()
         page.get_by_text("knows 6 classes").wait_for()
+        page.get_by_text(re.compile("note.* about this model")).click()
+        page.get_by_text("6 of 6 known classes have fewer than 5 photos").wait_for()
         page.set_input_files("#recognise-files", files(3, range(50, 51)))
         page.locator(".answer .big").filter(has_text="class 3").wait_for()
         seen.check()
@@ -325,6 +329,15 @@ def test_every_field_has_a_name(seen):
               && !n.getAttribute("aria-labelledby")).map((n) => n.outerHTML)"""
         )
         assert nameless == []
+
+
+def test_the_api_for_people(seen):
+    page = seen.open().page
+    page.get_by_role("link", name="API").click()
+    page.get_by_role("heading", name="POST /v1/predict").wait_for()
+    assert "[object" not in page.inner_text("body")
+    assert page.locator("article").count() > 15
+    seen.shoot("docs")
 
 
 def test_camera(seen):

@@ -247,7 +247,10 @@ def test_changes_at_the_same_time_all_take_place(store):
 
 def test_who_waits_too_long_is_told(store, monkeypatch):
     monkeypatch.setattr(module, "WAIT_SECONDS", 0.1)
-    with store._locked(), pytest.raises(StateError, match="another process has been changing"):
+    with (
+        Store(store.path)._locked(),
+        pytest.raises(StateError, match="another process has been changing"),
+    ):
         grow(store, 2)
 
 
@@ -341,7 +344,7 @@ def test_undo_and_redo_and_create_wait_for_their_turn(store, monkeypatch):
     fresh = Store(store.path.parent / "fresh")
     fresh.path.mkdir()
     for one, call in ((store, store.undo), (store, store.redo)):
-        with one._locked(), pytest.raises(StateError, match="another process"):
+        with Store(one.path)._locked(), pytest.raises(StateError, match="another process"):
             call()
-    with fresh._locked(), pytest.raises(StateError, match="another process"):
+    with Store(fresh.path)._locked(), pytest.raises(StateError, match="another process"):
         fresh.create(content(1), Entry("fit"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -75,6 +76,7 @@ def evaluation(
     told = judged.to_json()
     del told["confusion"]  # follows from the trade-off, which is smaller with many classes
     told["mistakes"] = [vars(mistake) for mistake in judged.mistakes(50)]
+    told["strangers"] = dict(Counter(one for one in labels if one not in snapshot.column_of))
     both = sides(knowledge, features)
     told["trade_off"] = {
         "classes": snapshot.names,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import zipfile
-import zlib
 from collections.abc import Iterator
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import BinaryIO
@@ -16,6 +16,8 @@ from cala.data.decoding import SUFFIXES
 from cala.files import reason, shown
 
 FIELD = "archive"
+END_RECORD = 65_557  # bytes from the end within which an archive's list of members is announced
+LISTED = 400  # bytes of a member in that list, at the most on average
 MEMBERS = 4  # entries of folders and other files beside each photo, before it is no photo archive
 
 
@@ -26,6 +28,7 @@ def labelled_members(file: BinaryIO, limits: Limits) -> Iterator[Upload]:
     is not believed.
     """
     try:
+        _check_directory(file, limits)
         with zipfile.ZipFile(file) as opened:
             members = _photos(opened, limits)
             left = limits.unpacked
@@ -34,10 +37,26 @@ def labelled_members(file: BinaryIO, limits: Limits) -> Iterator[Upload]:
                 left -= len(data)
                 digest = hashlib.sha256(data).hexdigest()
                 yield Upload(f"{label}/{name}", f"{FIELD}[{place}]", digest, data, label)
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError) as error:
+    except Problem:
+        raise
+    except GeneratorExit:
+        raise
+    except Exception as error:  # each way of packing fails with errors of its own
         raise _bad(f"the archive cannot be read ({reason(error)[:200]})") from error
-    except (RuntimeError, ValueError, IndexError) as error:  # encrypted, or names beyond reason
-        raise _bad(f"the archive cannot be used ({reason(error)[:200]})") from error
+
+
+def _check_directory(file: BinaryIO, limits: Limits) -> None:
+    """The list of members is read as a whole: its size is looked at before."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - END_RECORD))
+    tail = file.read()
+    file.seek(0)
+    at = tail.rfind(b"PK\5\6")
+    if at < 0 or len(tail) < at + 22:
+        return  # the library says what is wrong
+    listed = int.from_bytes(tail[at + 12 : at + 16], "little")
+    if listed > LISTED * MEMBERS * limits.check:
+        raise too_many(limits.check)
 
 
 def _photos(opened: zipfile.ZipFile, limits: Limits) -> list[tuple[zipfile.ZipInfo, str, str]]:

@@ -17,15 +17,17 @@ import numpy as np
 from cala.app.archive import labelled_members
 from cala.app.problems import Problem, from_error, unexpected
 from cala.app.settings import Settings
-from cala.app.uploads import Sent, Upload, too_many
+from cala.app.uploads import Sent, Upload, named, too_many
 from cala.data.decoding import ImageError, decode_bytes
 from cala.data.images import FilePixels, ImageSet, ImageSplit
 from cala.errors import CalaError
+from cala.files import counted, shown
 from cala.model import Model
 from cala.model.fitting import DEFAULT_ENCODER, fit_images
 from cala.model.knowledge import check_name
 
 LOG = logging.getLogger("cala.serve")
+LONGEST_PLACE = 300
 COLLECTING, LEARNING, READY = "collecting", "learning", "ready"
 
 
@@ -66,6 +68,7 @@ class Beginning:
         """How far it is."""
         with self._lock:
             return {
+                "name": shown(self.path.name),
                 "state": self.state,
                 "photos": len(self._paths),
                 "classes": dict(Counter(self._labels)),
@@ -77,6 +80,7 @@ class Beginning:
     async def collect(self, sent: Sent) -> dict[str, Any]:
         """More photos of known classes: of the request itself, or of an archive in it."""
         self._check_collecting()
+        self.error = None
         if sent.archive is not None:
             uploads: Iterable[Upload] = labelled_members(sent.archive, self.limits)
         else:
@@ -100,6 +104,14 @@ class Beginning:
     def learn(self) -> dict[str, Any]:
         """Make the model, in the background."""
         self._check_collecting()
+        if len(set(self._labels)) < 2:
+            raise Problem(
+                422,
+                "too_few_classes",
+                f"there are photos of {counted(len(set(self._labels)), 'class')}",
+                field="photos",
+                fix="send photos of at least two classes to /v1/start/photos",
+            )
         self.state, self.error = LEARNING, None
         task = asyncio.get_running_loop().create_task(self._learn())
         self._tasks.add(task)
@@ -146,13 +158,17 @@ class Beginning:
         """What is wrong with photos that cannot be used; the others are kept."""
         errors = []
         for upload in uploads:
-            assert upload.data is not None
             try:
-                label = check_name(upload.label)
-                decode_bytes(upload.data, upload.name, self.limits.pixels)
+                if upload.data is None:
+                    raise Problem(410, "photo_gone", "this photo was not sent", field=upload.field)
+                label = check_name(named(upload.label, "labels"))
+                decode_bytes(upload.data, _place(upload), self.limits.pixels)
+            except Problem as problem:
+                errors.append({"image": _place(upload), **problem.body()})
+                continue
             except CalaError as error:
                 field = upload.field if isinstance(error, ImageError) else "labels"
-                errors.append({"image": upload.name, **from_error(error, field).body()})
+                errors.append({"image": _place(upload), **from_error(error, field).body()})
                 continue
             if len(self._paths) == self.limits.check or self._bytes > self.limits.unpacked:
                 raise too_many(self.limits.check)
@@ -180,3 +196,10 @@ class Beginning:
             await asyncio.wait(self._tasks)
         await asyncio.to_thread(self._worker.shutdown)
         self._folder.cleanup()
+
+
+def _place(upload: Upload) -> str:
+    """Cameras number their photos anew in every folder, so the folder belongs to the name."""
+    label = shown(upload.label)
+    whole = upload.name if upload.name.startswith(f"{label}/") else f"{label}/{upload.name}"
+    return whole[-LONGEST_PLACE:]

@@ -14,7 +14,7 @@ from cala.app import page, problems, routes
 from cala.app.guard import Guard
 from cala.app.limits import BodyLimit
 from cala.app.metrics import Watching
-from cala.app.problems import Problem
+from cala.app.problems import damaged
 from cala.app.schemas import Health
 from cala.app.service import Service
 from cala.app.settings import Settings
@@ -66,7 +66,7 @@ def _watched(app: FastAPI, service: Service) -> None:
     async def ready() -> dict[str, str]:
         """The model can be asked and taught."""
         if service.fault is not None:
-            raise Problem(503, "model_damaged", service.fault, fix="`cala undo` may mend it")
+            raise damaged()
         return {"status": "ready"}
 
     @app.get("/metrics", response_class=PlainTextResponse)

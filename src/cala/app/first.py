@@ -19,9 +19,10 @@ from cala.app.limits import BodyLimit
 from cala.app.problems import Problem
 from cala.app.schemas import Collected, Health, Start, photo_body
 from cala.app.settings import Settings
-from cala.app.uploads import labelled, read_request, some
-from cala.files import shown
+from cala.app.uploads import check_fields, labelled, read_request, some
 from cala.model import Model
+
+START = "/v1/start"  # goes on to say that the model is ready
 
 
 class FirstTime:
@@ -38,7 +39,7 @@ class FirstTime:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app: ASGIApp = self._first
-        if scope["type"] == "http" and self._model_app is not None:
+        if self._model_app is not None and scope["type"] == "http" and scope["path"] != START:
             app = self._model_app
         await app(scope, receive, send)
 
@@ -79,11 +80,11 @@ class FirstTime:
             """The process answers."""
             return {"status": "ok"}
 
-        @app.get("/v1/start", response_model=Start)
+        @app.get(START, response_model=Start)
         async def start(request: Request) -> Any:
             """The photos that have arrived, and how far the model is."""
             right = request.scope.get("cala.right", "teach")
-            return {**beginning.said(), "name": shown(beginning.path.name), "right": right}
+            return {**beginning.said(), "right": right}
 
         body = photo_body(labelled=True)
 
@@ -92,6 +93,7 @@ class FirstTime:
             """Photos of the first classes, with one `labels` each, or a zip file `archive`."""
             sent = await read_request(request, limits, limits.check)
             try:
+                check_fields(sent, (), archive=True)
                 if sent.archive is None:
                     for upload in some(sent.photos):
                         labelled(upload)
@@ -104,12 +106,13 @@ class FirstTime:
             """Leave out all photos that have arrived."""
             return await beginning.restart()
 
-        @app.post("/v1/start", response_model=Start, status_code=202)
+        @app.post(START, response_model=Start, status_code=202)
         async def learn() -> Any:
             """Make the model from the photos that have arrived; takes minutes."""
             return beginning.learn()
 
         @app.get("/readyz", include_in_schema=False)
+        @app.get("/metrics", include_in_schema=False)
         @app.api_route(
             "/v1/{rest:path}", methods=["GET", "POST", "PATCH", "DELETE"], include_in_schema=False
         )

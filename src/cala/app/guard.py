@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import re
 import socket
 from urllib.parse import urlsplit
 
@@ -80,10 +81,7 @@ class Guard:
             return
         site, origin = headers.get("sec-fetch-site"), headers.get("origin")
         foreign = site is not None and site not in ("same-origin", "none")
-        if (
-            origin is not None
-            and urlsplit(origin).netloc.lower() != headers.get("host", "").lower()
-        ):
+        if origin is not None and _place(origin) != headers.get("host", "").lower():
             foreign = True
         if foreign:
             raise Problem(
@@ -137,9 +135,16 @@ def _host(header: str) -> str:
     >>> _host("localhost:8000"), _host("[::1]:8000"), _host("a.example")
     ('localhost', '::1', 'a.example')
     """
-    if header.startswith("["):
-        return header[1:].partition("]")[0].lower()
-    return header.partition(":")[0].lower()
+    found = re.fullmatch(r"(?:\[([^\]]*)\]|([^:]*))(?::\d*)?", header)
+    return (found[1] or found[2] or "").lower() if found else header.lower()
+
+
+def _place(origin: str) -> str:
+    """Host and port of an origin; nothing where it is none."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""
 
 
 def _is_ip(name: str) -> bool:

@@ -18,6 +18,7 @@ from cala.app.uploads import Upload
 from cala.data.decoding import ImageError, Pixels, decode_bytes
 from cala.model.thumbnails import small_copy
 
+DECODER = "cala-decoder"
 DECODERS = max(2, min(4, os.cpu_count() or 1))
 
 T = TypeVar("T")
@@ -30,7 +31,7 @@ class Looker:
         self.batcher, self.limits, self.keep_small = batcher, limits, keep_small
         self.recent = Recent(limits.recent)
         self.waiting = 0
-        self._decoders = ThreadPoolExecutor(DECODERS, "cala-decoder")
+        self._decoders = ThreadPoolExecutor(DECODERS, DECODER)
 
     async def photos(
         self, uploads: Sequence[Upload], seconds: float
@@ -77,5 +78,6 @@ class Looker:
         return np.array(ready), small  # a copy: a view would keep the whole photo in memory
 
     def close(self) -> None:
-        self._decoders.shutdown()
+        """Nobody waits any more, so a photo that takes for ever is not waited for either."""
+        self._decoders.shutdown(wait=False, cancel_futures=True)
         self.batcher.close()

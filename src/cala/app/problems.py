@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from cala.data.decoding import ImageError
 from cala.errors import CalaError, InputError, StateError
+from cala.files import shown
 
 LOG = logging.getLogger("cala.serve")
 MEDIA_TYPE = "application/problem+json"
@@ -72,6 +75,33 @@ def busy(detail: str) -> Problem:
     return Problem(503, "busy", detail, fix="try again in a moment", headers={"retry-after": "1"})
 
 
+def damaged() -> Problem:
+    return Problem(
+        503,
+        "model_damaged",
+        "the model on the disk is damaged or gone",
+        fix="see the log of the service; `cala undo` on its machine may mend it",
+    )
+
+
+def unsaved() -> Problem:
+    return Problem(
+        503,
+        "not_saved",
+        "the change could not be written, and the model is as it was",
+        fix="see the log of the service: rights and free space of its disk",
+    )
+
+
+def without_path(problem: Problem, path: Path) -> Problem:
+    """Where the model lies on its machine is nobody's business."""
+    for place in (str(path.resolve()), str(path)):
+        problem.detail = problem.detail.replace(place, path.resolve().name)
+        if problem.fix:
+            problem.fix = problem.fix.replace(place, path.resolve().name)
+    return problem
+
+
 def from_error(error: CalaError, field: str | None = None) -> Problem:
     """An error of the model's as a problem; its message ends with the fix, after a colon."""
     detail, colon, fix = str(error).rpartition(": ")
@@ -97,6 +127,10 @@ def install(app: FastAPI) -> None:
         code = CODES.get(error.status_code, "error")
         return Problem(error.status_code, code, str(error.detail), headers=error.headers).response()
 
+    @app.exception_handler(ClientDisconnect)
+    async def _gone(request: Request, error: ClientDisconnect) -> JSONResponse:
+        return Problem(400, "bad_request", "the request has no end", field="body").response()
+
     @app.exception_handler(CalaError)
     async def _cala(request: Request, error: CalaError) -> JSONResponse:
         return from_error(error).response()
@@ -104,6 +138,15 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def _invalid(request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if first["loc"] == ("body",) and kind != "application/json":
+            return Problem(
+                415,
+                "wrong_media_type",
+                f"the request is '{shown(kind)[:100]}'",
+                field="Content-Type",
+                fix="send JSON, with the header 'Content-Type: application/json'",
+            ).response()
         where = ".".join(str(part) for part in first["loc"][1:]) or str(first["loc"][0])
         return Problem(
             422,

@@ -27,13 +27,12 @@ from cala.app.schemas import (
     photo_body,
 )
 from cala.app.service import Service
-from cala.app.uploads import DIGEST, Sent, read_request
+from cala.app.uploads import DIGEST, LONGEST_NAME, Sent, check_fields, named, read_request
 from cala.files import shown
 from cala.model.overview import settings_of, told
 from cala.model.thumbnails import thumbnail
 
 PAGE = 1000
-LONGEST_NAME = 200
 
 Key = Annotated[str | None, Header(alias="Idempotency-Key")]
 Rate = Annotated[float | None, Query(description="Share of genuine photos to call unknown")]
@@ -46,13 +45,7 @@ def router(service: Service) -> APIRouter:
 
     async def photos(request: Request, most: int, *texts: str) -> Sent:
         sent = await read_request(request, limits, most)
-        strange = sorted(set(sent.fields) - set(texts))
-        lacking = sorted(set(texts) - set(sent.fields))
-        if strange or (sent.archive is not None and most != limits.check):
-            what = shown(strange[0])[:100] if strange else "archive"
-            raise _bad(what, f"there is no field '{what}'", "see /docs for what this takes")
-        if lacking:
-            raise _bad(lacking[0], f"{lacking[0]} is missing", f"send '{lacking[0]}' too")
+        check_fields(sent, texts, archive=most == limits.check)
         return sent
 
     @api.post("/predict", response_model=Predictions, openapi_extra=photo_body())
@@ -100,7 +93,7 @@ def router(service: Service) -> APIRouter:
     async def teach(request: Request, key: Key = None) -> Any:
         """A new class from a few photos: all of them are learned, or none."""
         sent = await photos(request, limits.teach, "name")
-        return _taught(*await service.teach(sent.photos, key, name=_named(sent.fields["name"])))
+        return _taught(*await service.teach(sent.photos, key, name=named(sent.fields["name"])))
 
     @api.get("/classes/{id}", response_model=ClassDetail)
     async def one(id: str) -> Any:
@@ -118,13 +111,12 @@ def router(service: Service) -> APIRouter:
     )
     async def more(id: str, request: Request, key: Key = None) -> Any:
         """More photos of a class."""
-        service.snapshot.column(id)
         sent = await photos(request, limits.teach)
         return _taught(*await service.teach(sent.photos, key, id=id))
 
     @api.patch("/classes/{id}", response_model=Renamed)
     async def rename(id: str, body: Rename) -> Any:
-        return await service.rename(id, _named(body.name))
+        return await service.rename(id, named(body.name))
 
     @api.delete("/classes/{id}", response_model=Changed)
     async def forget(id: str) -> Any:
@@ -209,18 +201,6 @@ def _line(entry: dict[str, Any], text: str) -> dict[str, Any]:
     """A change for people; digests and keys of requests stay in the journal."""
     left = {k: v for k, v in entry.items() if k not in ("sha256", "request")}
     return {**left, "text": text}
-
-
-def _named(name: str) -> str:
-    if len(name) > LONGEST_NAME:
-        raise _bad("name", f"the name has {len(name)} characters", f"{LONGEST_NAME} at the most")
-    if any(0xD800 <= ord(c) < 0xE000 for c in name):
-        raise _bad("name", "the name holds half a character", "send it in UTF-8")
-    return name
-
-
-def _bad(field: str, detail: str, fix: str) -> Problem:
-    return Problem(422, "bad_value", detail, field=field, fix=fix)
 
 
 def _no_thumbnail() -> Problem:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
+import os
 import signal
 import socket
+import sys
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +21,7 @@ from starlette.types import ASGIApp
 from cala.app.connections import Impatient
 from cala.app.factory import create_app
 from cala.app.first import FirstTime
+from cala.app.looking import DECODER
 from cala.app.settings import Settings
 from cala.encoders import load_encoder
 from cala.errors import InputError
@@ -26,6 +32,8 @@ from cala.store import Store
 
 IDLE = 30  # seconds that a connection may stay open without a request
 CONNECTIONS = 1000
+M_ARENA_MAX = -8  # from malloc.h
+GRACE = 120  # seconds for what was accepted, once the end has come
 
 
 def run(model: Model, settings: Settings, port: int, say: Callable[[str], object]) -> None:
@@ -56,6 +64,7 @@ def run_first(
 
 
 def serve(app: ASGIApp, listener: socket.socket, about: str, say: Callable[[str], object]) -> None:
+    _few_arenas()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     # Paths may hold what people typed; the access log of the server would keep all of it.
     config = uvicorn.Config(
@@ -66,6 +75,7 @@ def serve(app: ASGIApp, listener: socket.socket, about: str, say: Callable[[str]
         access_log=False,
         timeout_keep_alive=IDLE,
         limit_concurrency=CONNECTIONS,
+        timeout_graceful_shutdown=GRACE,
     )
     server = uvicorn.Server(config)
     say(f"{about}, at {address(listener)} (Ctrl-C ends)")
@@ -76,6 +86,23 @@ def serve(app: ASGIApp, listener: socket.socket, about: str, say: Callable[[str]
         for number, handler in before.items():
             signal.signal(number, handler)
         listener.close()
+    _leave()
+
+
+def _leave() -> None:
+    """All that was acknowledged is on the disk, so a photo that takes for ever is left behind."""
+    until = time.monotonic() + 2
+    while any(thread.name.startswith(DECODER) for thread in threading.enumerate()):
+        if time.monotonic() > until:
+            sys.stdout.flush()
+            os._exit(0)
+        time.sleep(0.02)
+
+
+def _few_arenas() -> None:
+    """glibc keeps a heap for each thread, and photos of all sizes leave holes in every one."""
+    with suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 2)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -99,8 +126,18 @@ def listen(host: str, port: int) -> socket.socket:
 def address(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     if host in ("0.0.0.0", "::"):
-        host = socket.gethostname()
+        host = _outward()
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _outward() -> str:
+    """The address under which others reach this machine, which names of machines often are not."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
+            line.connect(("192.0.2.1", 9))  # chooses a way; nothing is sent
+            return str(line.getsockname()[0])
+    except OSError:
+        return socket.gethostname()
 
 
 def _quiet_signals() -> dict[int, Any]:

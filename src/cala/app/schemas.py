@@ -162,7 +162,7 @@ class ModelInfo(BaseModel):
     encoder: dict[str, Any]
     settings: dict[str, Any]
     notes: list[str]
-    limits: dict[str, float]
+    limits: dict[str, int | float]
     cala: str
 
 

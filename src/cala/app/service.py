@@ -12,7 +12,6 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,7 +21,7 @@ from cala.app.archive import labelled_members
 from cala.app.batching import Batcher
 from cala.app.looking import Looker
 from cala.app.metrics import Metrics
-from cala.app.problems import Problem, from_error
+from cala.app.problems import Problem, damaged, from_error, unsaved, without_path
 from cala.app.recent import Photo
 from cala.app.repeats import Asked, Repeats
 from cala.app.settings import Settings
@@ -40,7 +39,8 @@ from cala.store.store import CURRENT
 
 LOG = logging.getLogger("cala.serve")
 READERS = 2
-PART = 16  # photos of a large request that are looked at before others have their turn
+PART, PART_BYTES = 4, 32 << 20  # of a large request, before others have their turn
+CHECKS = 2  # large requests at a time; others wait
 POLL = 1.0  # seconds between looks at what other processes have changed
 
 T = TypeVar("T")
@@ -58,6 +58,8 @@ class Service:
         self.repeats = Repeats()
         self.fault: str | None = None
         self._readers = ThreadPoolExecutor(READERS, "cala-reader")
+        self._judges = ThreadPoolExecutor(CHECKS, "cala-judge")
+        self._checking = asyncio.Semaphore(CHECKS)
         self._writer = ThreadPoolExecutor(1, "cala-writer")
         self._stamp = stamp(model.path / CURRENT)
         self.snapshot = Snapshot.read(model.store)
@@ -89,14 +91,10 @@ class Service:
 
     async def evaluate(self, sent: Sent, reject: float | None) -> dict[str, Any]:
         """Labelled photos, of the request itself or of an archive in it."""
-        if sent.archive is not None and sent.photos:
-            raise Problem(
-                422,
-                "bad_value",
-                "there are photos and an archive",
-                field="archive",
-                fix="send one or the other",
-            )
+        async with self._checking:
+            return await self._evaluate(sent, reject)
+
+    async def _evaluate(self, sent: Sent, reject: float | None) -> dict[str, Any]:
         rate = None if reject is None else check_reject(reject)
         if sent.archive is not None:
             uploads: Iterator[Upload] = labelled_members(sent.archive, self.limits)
@@ -105,7 +103,7 @@ class Service:
         deadline = asyncio.get_running_loop().time() + self.limits.check_seconds
         kept: list[tuple[Photo, str]] = []
         errors: list[dict[str, Any]] = []
-        while part := await self._read(lambda: list(islice(uploads, PART))):
+        while part := await self._judge(lambda: _part(uploads)):
             left = deadline - asyncio.get_running_loop().time()
             found = await self.looker.photos(part, max(left, 0.0))
             for upload, photo in zip(part, found, strict=True):
@@ -118,7 +116,7 @@ class Service:
         if not kept:
             raise Problem(422, "bad_image", "none of the photos can be read", field="images")
         snapshot = self.snapshot
-        judged = await self._read(
+        judged = await self._judge(
             lambda: evaluation(
                 snapshot,
                 np.stack([photo.features for photo, _ in kept]),
@@ -137,11 +135,16 @@ class Service:
         """Photos of a new class, or more of the class with an id: the answer, and if it is new."""
         if not id:
             name = check_name(name)
+        asked = Asked.of(key, name, id, [upload.digest for upload in uploads])
+        before = self.repeats.find(asked, self.snapshot)
+        if before is not None:  # whatever has become of its photos and its class meanwhile
+            return before, False
+        if id:
+            self.snapshot.column(id)
         found = await self.looker.photos(some(uploads), self.limits.seconds)
         photos = [photo for photo in found if isinstance(photo, Photo)]
         if len(photos) < len(found):
             raise _first(uploads, found)
-        asked = Asked.of(key, name, id, [photo.digest for photo in photos])
         files = [upload.name for upload in uploads]
         return await self._write(lambda: self._teach(files, photos, asked, name, id))
 
@@ -158,8 +161,6 @@ class Service:
         told: dict[str, Any] = {}
 
         def about(after: Knowledge, added: Added) -> dict[str, Any]:
-            if not id and name not in added.new:  # another process was quicker
-                raise self._taken(name)
             seen = Snapshot(after, Present(0, (), 0, 0), self.snapshot.pictures)
             told.update(_taught(seen, name, added))
             return {} if asked is None else asked.entry(told)
@@ -220,7 +221,6 @@ class Service:
         """Undo or redo; `version` is the one that the client believes to be the present one."""
 
         def change() -> dict[str, Any]:
-            self._refresh()
             if version is not None and version != self.snapshot.version:
                 raise Problem(
                     409,
@@ -243,6 +243,7 @@ class Service:
         self._exchange(Snapshot.read(self.model.store))
 
     def _exchange(self, snapshot: Snapshot) -> None:
+        """Nobody else has written meanwhile, so the stamp is that of this snapshot."""
         with suppress(OSError):
             self._stamp = stamp(self.model.path / CURRENT)
         self.snapshot = snapshot
@@ -251,22 +252,22 @@ class Service:
 
     async def follow(self) -> None:
         """Take over what `cala add` and others do to the model while it is served."""
+        loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(POLL)
-            with suppress(OSError):
-                if stamp(self.model.path / CURRENT) != self._stamp:
-                    await self._write(self._refresh)
+            await loop.run_in_executor(self._writer, self._refresh)
 
     def _refresh(self) -> None:
         try:
             found = stamp(self.model.path / CURRENT)
             if found == self._stamp:
+                self.fault = None
                 return
             fresh = Snapshot.read(self.model.store)
             fresh.knowledge.encoder.check_same(self.snapshot.knowledge.encoder, self.model.path)
             self.model.reload()
             self._stamp, self.snapshot, self.fault = found, fresh, None
-        except (CalaError, OSError) as error:
+        except (CalaError, OSError, Problem) as error:
             if self.fault is None:
                 LOG.error("the model on disk cannot be used: %s", error)
             self.fault = str(error)
@@ -276,16 +277,50 @@ class Service:
     async def _read(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._readers, work)
 
+    async def _judge(self, work: Callable[[], T]) -> T:
+        """As `_read`, for work that takes long."""
+        return await asyncio.get_running_loop().run_in_executor(self._judges, work)
+
     async def _write(self, work: Callable[[], T]) -> T:
         """In the writer's thread. A client that goes away does not stop what has begun."""
-        work_done = asyncio.get_running_loop().run_in_executor(self._writer, work)
-        return await asyncio.shield(work_done)
+        changed = asyncio.get_running_loop().run_in_executor(self._writer, self._alone, work)
+        return await asyncio.shield(changed)
+
+    def _alone(self, work: Callable[[], T]) -> T:
+        """What `work` looks up in the snapshot is what is on the disk, and stays so."""
+        try:
+            self._refresh()
+            if self.fault is not None:
+                raise damaged()
+            with self.model.store.held():
+                self._refresh()
+                if self.fault is not None:
+                    raise damaged()
+                return work()
+        except CalaError as error:
+            if isinstance(error.__cause__, OSError):
+                LOG.error("the model cannot be changed: %s", error)
+                raise unsaved() from error
+            raise without_path(from_error(error), self.model.path) from error
 
     def close(self) -> None:
         """Finish what was accepted."""
         self._writer.shutdown()
         self._readers.shutdown()
+        self._judges.shutdown()
         self.looker.close()
+
+
+def _part(uploads: Iterator[Upload]) -> list[Upload]:
+    """The next few, bounded in number and in bytes."""
+    part: list[Upload] = []
+    held = 0
+    for upload in uploads:
+        part.append(upload)
+        held += len(upload.data or b"")
+        if len(part) == PART or held >= PART_BYTES:
+            break
+    return part
 
 
 def _taught(seen: Snapshot, name: str, added: Added) -> dict[str, Any]:

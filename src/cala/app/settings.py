@@ -38,7 +38,7 @@ class Limits:
     seconds: float = 60.0
     check_seconds: float = 900.0
     waiting: int = 1024
-    together: int = 2 << 30
+    together: int = 1 << 30
     recent: int = 32 << 20
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import hashlib
@@ -23,6 +24,7 @@ from cala.model.knowledge import plain_name
 IMAGES = "images"
 LONGEST_NAME = 200
 DIGEST = re.compile(r"[0-9a-f]{64}")
+JSON_MARKS = 100  # commas and brackets for each photo, names with many commas included
 JSON_KEYS = {"id", "data", "name", "label"}
 
 
@@ -53,7 +55,8 @@ async def read_request(request: Request, limits: Limits, most: int) -> Sent:
     """multipart/form-data with files called `images`, or JSON with photos in base64."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "application/json":
-        return _from_json(await request.body(), limits, most)
+        body = await _json_body(request, limits)
+        return await asyncio.to_thread(_from_json, body, limits, most)
     if kind == "multipart/form-data":
         try:
             return await _from_form(await _form(request, most), limits, most)
@@ -66,6 +69,29 @@ async def read_request(request: Request, limits: Limits, most: int) -> Sent:
         f"the request is '{shown(kind)[:100]}'",
         field="Content-Type",
         fix="send multipart/form-data with files called 'images', or application/json",
+    )
+
+
+async def _json_body(request: Request, limits: Limits) -> bytes:
+    """Base64 needs all of it in memory at once, so it is never as large as an archive may be."""
+    if int(request.headers.get("content-length", "0")) > limits.body:
+        raise _json_too_large(limits)
+    parts, size = [], 0
+    async for part in request.stream():
+        parts.append(part)
+        size += len(part)
+        if size > limits.body:
+            raise _json_too_large(limits)
+    return b"".join(parts)
+
+
+def _json_too_large(limits: Limits) -> Problem:
+    return Problem(
+        413,
+        "too_large",
+        f"the JSON is larger than {limits.body >> 20} MB",
+        field="body",
+        fix="send fewer photos at a time, or multipart/form-data",
     )
 
 
@@ -84,6 +110,14 @@ async def _form(request: Request, most: int) -> FormData:
             field="body",
             fix="send multipart/form-data as browsers and curl -F do",
         ) from error
+    except (ValueError, LookupError) as error:  # such as a character set that does not exist
+        raise Problem(
+            400,
+            "bad_request",
+            "the form cannot be read",
+            field="body",
+            fix="send multipart/form-data as browsers and curl -F do",
+        ) from error
 
 
 async def _from_form(form: FormData, limits: Limits, most: int) -> Sent:
@@ -98,7 +132,8 @@ async def _from_form(form: FormData, limits: Limits, most: int) -> Sent:
                 raise too_many(most)
             data = await value.read(limits.file + 1)
             await value.close()
-            photos.append(_upload(data, value.filename or "", place, limits))
+            name = value.filename or ""
+            photos.append(await asyncio.to_thread(_upload, data, name, place, limits))
         elif isinstance(value, UploadFile) and key == "archive" and archive is None:
             archive = value.file
         elif isinstance(value, UploadFile):
@@ -127,6 +162,9 @@ async def _from_form(form: FormData, limits: Limits, most: int) -> Sent:
 
 
 def _from_json(body: bytes, limits: Limits, most: int) -> Sent:
+    marks = sum(body.count(mark) for mark in (b",", b"[", b"{"))
+    if marks > JSON_MARKS * most + 1000:  # nothing else can be done while JSON is being read
+        raise _bad("body", "the JSON holds far too many values", "see /docs for what this takes")
     try:
         found = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -185,6 +223,28 @@ def some(photos: Sequence[Upload]) -> Sequence[Upload]:
     if not photos:
         raise _bad(IMAGES, "there is no photo", f"send at least one file called '{IMAGES}'")
     return photos
+
+
+def check_fields(sent: Sent, texts: Sequence[str], *, archive: bool) -> None:
+    """A request brings the texts that it should, and no others."""
+    strange = sorted(set(sent.fields) - set(texts))
+    lacking = sorted(set(texts) - set(sent.fields))
+    if strange or (sent.archive is not None and not archive):
+        what = shown(strange[0])[:100] if strange else "archive"
+        raise _bad(what, f"there is no field '{what}'", "see /docs for what this takes")
+    if lacking:
+        raise _bad(lacking[0], f"{lacking[0]} is missing", f"send '{lacking[0]}' too")
+    if sent.archive is not None and sent.photos:
+        raise _bad("archive", "there are photos and an archive", "send one or the other")
+
+
+def named(name: str, field: str = "name") -> str:
+    """A name of a class that can be shown and written."""
+    if len(name) > LONGEST_NAME:
+        raise _bad(field, f"the name has {len(name)} characters", f"{LONGEST_NAME} at the most")
+    if any(0xD800 <= ord(c) < 0xE000 for c in name):
+        raise _bad(field, "the name holds half a character", "send it in UTF-8")
+    return name
 
 
 def labelled(upload: Upload) -> Upload:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from cala.cli.own import DEVICE, ENCODER, MODEL
+from cala.cli.own import DEVICE
 
 
 def register(app: typer.Typer) -> None:
@@ -14,7 +14,7 @@ def register(app: typer.Typer) -> None:
 
 
 def serve(
-    model: Path = MODEL,
+    model: Path = typer.Argument(..., help="The model: a folder, which the page can make too."),
     host: str = typer.Option("127.0.0.1", help="Address to listen on; others need a token."),
     port: int = typer.Option(8000, min=0, max=65535, help="0 takes any that is free."),
     token: str = typer.Option(
@@ -37,7 +37,9 @@ def serve(
     thumbnails: bool = typer.Option(
         True, help="Keep small copies of taught photos beside the model, for the page."
     ),
-    encoder: str | None = ENCODER,
+    encoder: str | None = typer.Option(
+        None, help="Where the model's encoder is; or the one of a first model.", show_default=False
+    ),
     device: str = DEVICE,
 ) -> None:
     """Open a page where anyone can teach a class, with a REST API behind it.

@@ -24,6 +24,8 @@ FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 for _format in ("Jpeg", "Png", "WebP", "Bmp", "Gif", "Tiff"):
     # The library loads decoders when the first file is opened, which is not safe in threads.
     import_module(f"PIL.{_format}ImagePlugin")
+MOST_SCANS = 100  # progressive files have about ten; each is a pass over all pixels
+STRIP = 1 << 20  # pixels that are wide numbers at a time
 WHITE = (255, 255, 255, 255)
 
 Pixels = NDArray[np.uint8]
@@ -58,6 +60,8 @@ def decode(
 def decode_bytes(data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Pixels:
     """(h, w, 3) of an image file that is in memory; `name` is for messages alone."""
     try:
+        if data.startswith(b"\xff\xd8") and data.count(b"\xff\xda") > MOST_SCANS:
+            raise ImageError(name, "a JPEG with too many scans: save it again, or leave it out")
         return _decoded(io.BytesIO(data), name, None, max_pixels)[0]
     except ImageError:
         raise
@@ -120,15 +124,21 @@ def _rgb(image: Image.Image) -> Image.Image:
 
 def _eight_bits(values: NDArray[np.generic]) -> Pixels:
     """(h, w) of any number type -> uint8: 16- and 32-bit files are scaled, not clipped."""
-    wide = values.astype(np.float64)
-    wide = np.nan_to_num(wide, nan=0.0, posinf=0.0, neginf=0.0)
+    rows = max(1, STRIP // max(1, values.shape[1]))
+    strips = [values[start : start + rows] for start in range(0, len(values), rows)]
+    most = max(float(_finite(strip).max()) for strip in strips)
+    factor, divisor = 1.0, 1.0
     if values.dtype.itemsize == 2:
-        wide /= 257
+        divisor = 257
     elif values.dtype.kind == "f":
-        wide *= 255 if wide.max() <= 1 else 1
-    elif wide.max() > 65535:
-        wide /= 2**24
-    elif wide.max() > 255:  # 16-bit greyscale, which older libraries widen to 32
-        wide /= 257
-    scaled: Pixels = np.clip(np.round(wide), 0, 255).astype(np.uint8)
-    return scaled
+        factor = 255 if most <= 1 else 1
+    elif most > 65535:
+        divisor = 2**24
+    elif most > 255:  # 16-bit greyscale, which older libraries widen to 32
+        divisor = 257
+    scaled = [np.round(_finite(strip) * factor / divisor).clip(0, 255) for strip in strips]
+    return np.concatenate([strip.astype(np.uint8) for strip in scaled])
+
+
+def _finite(values: NDArray[np.generic]) -> NDArray[np.float64]:
+    return np.nan_to_num(values.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)

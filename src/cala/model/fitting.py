@@ -24,7 +24,7 @@ from cala.encoders.encode import held_out
 from cala.encoders.fakes import fake_pool
 from cala.errors import BaseQueryWarning, FallbackWarning, InputError
 from cala.estimator import CalaClassifier
-from cala.files import shown
+from cala.files import counted, shown
 from cala.heads import HEADS
 from cala.heads.factory import split_name, takes_parts
 from cala.model.knowledge import EncoderCard, Knowledge, check_name
@@ -116,7 +116,9 @@ def fit_images(
     notes = [*found.notes, *(f"left out {bad.name} ({bad.why})" for bad in found.skipped)]
     split, digests, again = _once(found)
     if again:
-        notes.append(f"{again} photos are there twice and were left out")
+        notes.append(
+            f"{counted(again, 'photo')} left out that {'is' if again == 1 else 'are'} there twice"
+        )
     coder = encoder if isinstance(encoder, Encoder) else load_encoder(encoder, device)
     pairs, each = _sizes(wanted, split)
     total, done = len(split) + pairs * each, 0

@@ -104,5 +104,9 @@ def _words(entry: dict[str, Any]) -> str:
         return f"rename {entry['from']} to {entry['to']}"
     if action == "tune":
         known = ("objective", "max_base_loss", "delta", "reject")
-        return "tune " + ", ".join(f"{name} {entry[name]}" for name in known if name in entry)
+        return "tune " + ", ".join(f"{n} {_short(entry[n])}" for n in known if n in entry)
     return f"{action}: back to version {entry['to']}"
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

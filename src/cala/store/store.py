@@ -77,6 +77,7 @@ class Store:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self._lock = FileLock(self.path / ".lock")  # a thread that has it may take it again
 
     def create(self, content: Content, entry: Entry) -> int:
         """Make the folder with version 1; refused where there is something already."""
@@ -337,10 +338,16 @@ class Store:
                 path.unlink()
 
     @contextmanager
+    def held(self) -> Iterator[None]:
+        """Nobody else changes it meanwhile: what was looked up is still so when it is used."""
+        self._check_there()
+        with self._locked():
+            yield
+
+    @contextmanager
     def _locked(self) -> Iterator[None]:
-        lock = FileLock(self.path / ".lock")
         try:
-            lock.acquire(timeout=WAIT_SECONDS)
+            self._lock.acquire(timeout=WAIT_SECONDS)
         except Timeout:
             raise StateError(
                 f"another process has been changing {shown(self.path)} for {WAIT_SECONDS:.0f} "
@@ -349,7 +356,7 @@ class Store:
         try:
             yield
         finally:
-            lock.release()
+            self._lock.release()
 
     def _unwritable(self, error: OSError) -> InputError:
         return InputError(

@@ -90,13 +90,18 @@ function tell(found) {
     el("h3", {}, counted(found.photos + strange, "photo")),
     notes.map((text) => el("p", { class: "note" }, text)),
     el("div", { id: "check-live" }),
-    strange ? el("p", {}, `Strangers: ${percent(found.unknown.strange)} of ${counted(strange, "photo")} of classes that it does not know are called unknown; so are ${percent(found.unknown.known)} of known and ${percent(found.unknown.new)} of new ones.`) : null,
+    strange ? el("p", {}, `No class of this model: ${named(found.strangers)}. ${percent(found.unknown.strange)} of these ${counted(strange, "photo")} are called unknown; so are ${percent(found.unknown.known)} of known and ${percent(found.unknown.new)} of new ones.`) : null,
     el("details", {}, el("summary", {}, "Every class"),
       el("div", { class: "scroll" }, table(["class", "kind", "photos", "right"], found.classes.map((one) => [one.name, one.kind, one.photos, percent(one.right / one.photos)])))));
   live(found.trade_off);
   refresh().catch(() => {}); // others may have taught meanwhile
   say(`Checked ${counted(found.photos, "photo")}: ${percent(found.accuracy)} right.`);
   result.focus();
+}
+
+function named(strangers) {
+  const some = Object.entries(strangers).slice(0, 10).map(([name, count]) => `${name} (${count})`);
+  return some.join(", ") + (Object.keys(strangers).length > 10 ? ", …" : "");
 }
 
 function table(heads, rows) {
@@ -142,13 +147,15 @@ function live(data) {
     } catch (error) { said.textContent = words(error); }
   });
   said.id = "check-kept";
-  const movable = all.length > 1;
+  const tested = data.true.some((place) => place >= data.n_known);
+  const movable = all.length > 1 && tested;
   fill(byId("check-live"), numbers,
     movable ? [el("h3", {}, "Known against new"), drawing.node,
       el("label", { for: "check-slider" }, "Operating point"), slider,
       el("div", { class: "ends", id: "check-ends" }, el("span", {}, "favour known"), el("span", {}, "favour new")),
       mayTeach() ? keep : null, said]
-      : el("p", { class: "hint" }, "There is nothing to trade yet: no class has been taught."),
+      : el("p", { class: "hint" }, data.classes.length === data.n_known ? "There is nothing to trade yet: no class has been taught."
+        : "There is nothing to trade: none of these photos shows a new class."),
     confusion);
   draw();
 }

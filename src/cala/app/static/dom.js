@@ -11,12 +11,12 @@ export function el(tag, set = {}, ...children) {
     else if (value === true) node.setAttribute(name, "");
     else node.setAttribute(name, String(value));
   }
-  node.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
   return node;
 }
 
 export function fill(node, ...children) {
-  node.replaceChildren(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  node.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
 }
 
 export const percent = (share) => (share === null || Number.isNaN(share) ? "–" : `${(100 * share).toFixed(1)} %`);

@@ -6,6 +6,8 @@ import { hasCamera, takePhoto } from "./dialogs.js";
 // Named one by one: phones then convert their own format to one of these.
 const KINDS = "image/jpeg,image/png,image/webp,image/bmp,image/gif,image/tiff";
 
+const byHand = matchMedia("(pointer: coarse)").matches && !matchMedia("(any-pointer: fine)").matches;
+
 export function dropPlace(place, { id, text, choose, folder = false, zip = false, camera = true, take }) {
   const given = (files) => { const list = Array.from(files); if (list.length) take(list); };
   const pick = (suffix, label, set) => {
@@ -17,7 +19,7 @@ export function dropPlace(place, { id, text, choose, folder = false, zip = false
     return [input, el("label", { class: "pick", for: `${id}-${suffix}` }, label)];
   };
   const box = el("div", { class: "drop" },
-    el("p", {}, text),
+    el("p", {}, byHand ? text.replace(/^Drop (.*) here$/, "Choose $1") : text),
     el("div", { class: "row" },
       folder ? pick("folder", "Choose a folder", { webkitdirectory: true, multiple: true }) : pick("files", choose, { accept: KINDS, multiple: true }),
       zip ? pick("zip", "Choose a zip file", { accept: ".zip,application/zip" }) : [],

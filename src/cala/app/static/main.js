@@ -22,6 +22,7 @@ function open(name, focus = false) {
   }
   // With a slash: the name alone would make the browser jump to the panel and mark it.
   if (location.hash !== `#/${name}`) history.replaceState(null, "", `#/${name}`);
+  scrollTo({ top: 0 });
   if (name === "classes") refresh().catch(() => {});
 }
 

@@ -3,11 +3,13 @@
 import { call, face, words } from "./api.js";
 import { bar, byId, el, fill, percent, say, signed } from "./dom.js";
 import { dropPlace } from "./drop.js";
-import { mayTeach, photoForm, remember, sender, tooLarge } from "./state.js";
+import { mayTeach, photoForm, remember, sender, state, tooLarge } from "./state.js";
 
 const MOST = 50;
+const cards = new Map(); // what is shown: {id, file, version} by its place
 
 export function recognise(teachThis) {
+  document.addEventListener("cala-model", () => again(teachThis));
   const results = byId("recognise-results");
   const send = sender(async ({ file, body, card }) => {
     const count = el("p", { class: "hint" }, "Waiting …");
@@ -25,6 +27,7 @@ export function recognise(teachThis) {
       });
       const answer = found.predictions[0];
       remember(answer.id, file, answer);
+      cards.set(body, { id: answer.id, file, version: found.version });
       tell(body, answer, file, teachThis);
       say(`${file.name}: ${spoken(answer)}`);
     } catch (error) {
@@ -47,6 +50,7 @@ export function recognise(teachThis) {
         const card = el("article", { class: "card answer", "aria-label": file.name }, image, body);
         results.prepend(card);
         while (results.children.length > MOST) {
+          cards.delete(results.lastChild.lastChild);
           URL.revokeObjectURL(results.lastChild.querySelector("img").src);
           results.lastChild.remove();
         }
@@ -54,6 +58,28 @@ export function recognise(teachThis) {
       }
     },
   });
+}
+
+// Answers that are on the page follow the model, as far as the service remembers the photos.
+async function again(teachThis) {
+  const version = state.model.version;
+  const old = [...cards].filter(([body, card]) => body.isConnected && card.version !== version);
+  if (!old.length) return;
+  let answers = [];
+  try {
+    const ids = [...new Set(old.map(([, card]) => card.id))];
+    answers = (await call("POST", "/v1/predict?top=5", { json: { images: ids.map((id) => ({ id })) } })).predictions;
+  } catch { /* all forgotten: each says from when it is */ }
+  const found = new Map(answers.map((answer) => [answer.id, answer]));
+  for (const [body, card] of old) {
+    const answer = found.get(card.id);
+    if (answer) {
+      card.version = version;
+      tell(body, answer, card.file, teachThis);
+    } else if (!body.querySelector(".note")) {
+      body.prepend(el("p", { class: "note" }, "The model has changed since this answer."));
+    }
+  }
 }
 
 export const spoken = (answer) => (answer.label === answer.best
@@ -68,7 +94,7 @@ function tell(body, answer, file, teachThis) {
     answer.changed ? el("div", { class: "two" },
       el("div", {}, el("small", {}, "with the adapter"), answer.best),
       el("div", {}, el("small", {}, "without it"), answer.without_adapter)) : null,
-    el("ul", { class: "bars", "aria-label": "Likeliest classes" }, answer.top.map((one) => el("li", {},
+    el("ul", { class: unknown ? "bars unsure" : "bars", "aria-label": "Likeliest classes" }, answer.top.map((one) => el("li", {},
       el("span", { class: "name", title: one.label }, one.label),
       bar(one.probability, kindOf(answer, one)),
       el("span", { class: "share" }, percent(one.probability))))),

@@ -6,7 +6,7 @@ import { byId, counted, el, fill, percent, say, show } from "./dom.js";
 import { dropPlace } from "./drop.js";
 
 const TOGETHER = 8;
-const FEW = 5; // classes, below which little can be learned about new ones
+const FEW = 5; // classes or photos, below which little can be learned about new ones
 
 export async function begin() {
   document.querySelector("nav").hidden = true;
@@ -73,28 +73,31 @@ function tell(now) {
   byId("start-drop").hidden = learning || now.right !== "teach";
   byId("start-locked").hidden = now.right === "teach";
   byId("start-again").hidden = learning || !names.length;
-  byId("start-go").hidden = !names.length || now.right !== "teach";
+  byId("start-go").hidden = learning || !names.length || now.right !== "teach";
   byId("start-go").disabled = learning || names.length < 2;
-  fill(byId("start-classes"), names.map((name) => el("li", {}, el("b", {}, name), ` ${counted(now.classes[name], "photo")}`)));
-  const few = names.length && names.length < FEW ? " It takes at least five known classes to judge each new one by itself." : "";
+  fill(byId("start-classes"), names.sort().map((name) => el("li", {}, el("b", {}, name), ` ${counted(now.classes[name], "photo")}`)));
+  const small = names.filter((name) => now.classes[name] < FEW).length;
+  const few = (names.length < FEW ? " It takes at least five known classes to judge each new one by itself." : "")
+    + (small ? ` ${counted(small, "class", "classes")} with fewer than five photos: what is learned about them is uncertain.` : "");
   byId("start-hint").textContent = names.length
     ? `${counted(now.photos, "photo")} of ${counted(names.length, "class", "classes")}.${names.length < 2 ? " At least two classes are needed." : few}` : "";
   if (now.error) show(byId("start-error"), now.error.fix ? `${now.error.detail} – ${now.error.fix}` : now.error.detail);
-  if (learning) watch(now);
+  if (now.state === "ready") { // the model's own service answers now
+    say("The model is ready.");
+    location.reload();
+  } else if (learning) watch(now);
 }
 
 async function watch(now) {
   const bar = progress();
   const share = now.total ? now.done / now.total : null;
-  bar(share, now.total ? `Learning: ${now.done.toLocaleString("en")} of ${counted(now.total, "image")} looked at, mixed ones included` : "Learning …");
+  const looked = now.total && now.done === now.total;
+  bar(looked ? null : share, looked ? "All looked at. Working out how far new classes are to be favoured …" : now.total ? `Learning: ${now.done.toLocaleString("en")} of ${counted(now.total, "image")} looked at, mixed ones included` : "Learning …");
   await new Promise((resolve) => setTimeout(resolve, 500));
   try {
     tell(await call("GET", "/v1/start"));
   } catch (error) {
-    if (error.code === "not_found") { // the model's own service answers now
-      say("The model is ready.");
-      location.reload();
-    } else if (error.code === "lost") setTimeout(() => watch(now), 2000);
+    if (error.code === "lost") setTimeout(() => watch(now), 2000);
     else show(byId("start-error"), words(error));
   }
 }

@@ -1,7 +1,7 @@
 // What the tabs share: the model as it was last seen, and the photos that were last asked about.
 
 import { call } from "./api.js";
-import { byId, counted } from "./dom.js";
+import { byId, counted, el, fill } from "./dom.js";
 
 export const state = { model: null, last: [] }; // last: {id, file, answer}, newest first
 const LAST = 12;
@@ -17,6 +17,9 @@ export async function refresh() {
   byId("title").textContent = model.name;
   const news = model.new ? `, ${model.new} of them new` : "";
   byId("about").textContent = `knows ${counted(model.classes, "class", "classes")}${news}`;
+  byId("notes").hidden = !model.notes.length;
+  byId("notes-count").textContent = `${counted(model.notes.length, "note")} about this model`;
+  fill(byId("notes-list"), model.notes.map((text) => el("li", {}, text)));
   document.dispatchEvent(new CustomEvent("cala-model"));
   return model;
 }

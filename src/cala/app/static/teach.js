@@ -70,9 +70,9 @@ const look = sender(async (photo) => {
     const answer = found.predictions[0];
     photo.id = answer.id;
     if (photos.some((other) => other !== photo && other.id === photo.id)) throw new Error("the same photo again");
-    photo.note.textContent = `ready; now taken for ${answer.best}`;
+    photo.note.textContent = answer.unknown ? `ready; now unknown (closest: ${answer.best})` : `ready; now taken for ${answer.best}`;
   } catch (error) {
-    photo.error = words(error);
+    photo.error = words(error).replace(`${photo.file.name}: `, "");
     photo.tile.classList.add("bad");
     photo.note.textContent = photo.error;
     say(`${photo.file.name}: ${photo.error}`);
@@ -121,7 +121,7 @@ function update() {
   byId("teach-progress").hidden = !photos.length;
   byId("teach-bar").max = Math.max(1, photos.length);
   byId("teach-bar").value = done;
-  byId("teach-count").textContent = `${done} of ${counted(photos.length, "photo")} looked at${bad ? `, ${bad} cannot be used` : ""}`;
+  byId("teach-count").textContent = `${done} of ${counted(photos.length, "photo")} looked at${bad ? `, ${bad} cannot be used` : ""}${good && !byId("teach-name").value.trim() ? " – a name is missing" : ""}`;
   byId("teach-go").disabled = !good || done < photos.length || !byId("teach-name").value.trim();
   byId("teach-go").textContent = target ? `Add ${counted(good, "photo")}` : good ? `Teach from ${counted(good, "photo")}` : "Teach";
 }
