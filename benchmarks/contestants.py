@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import pickle  # to measure, never written
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
+import torch
 
 from cala import CalaClassifier
+
+LIBRARIES: list[torch.library.Library] = []  # what they define goes with them
 
 
 class Refitted:
@@ -76,30 +80,48 @@ class Neighbours:
 
 
 class StreamingLDA:
-    """Avalanche's Deep SLDA, by its own steps for a batch of embeddings."""
+    """Avalanche's: a mean per class and one covariance, one row at a time."""
+
+    MORE = 1000  # classes that may come: it wants to know their number in advance
 
     def __init__(self) -> None:
+        _torchvision_without_operators()
         from avalanche.training.supervised.deep_slda import StreamingLDA as Theirs
 
-        self.theirs = Theirs
+        self.theirs, self.seen = Theirs, 0
 
     def fit(self, x: np.ndarray, y: np.ndarray) -> None:
-        import torch
-        from torch import nn
-
         self.model = self.theirs(
-            nn.Identity(), nn.CrossEntropyLoss(), x.shape[1], int(y.max()) + 1000, device="cpu"
+            slda_model=torch.nn.Identity(),
+            criterion=torch.nn.CrossEntropyLoss(),
+            input_size=x.shape[1],
+            num_classes=int(y.max()) + self.MORE,
+            device="cpu",
         )
-        self.torch = torch
         self.add(x, y)
 
     def add(self, x: np.ndarray, y: np.ndarray) -> None:
-        rows, labels = self.torch.from_numpy(x), self.torch.from_numpy(y)
-        for row, label in zip(rows, labels, strict=True):  # it learns one row at a time
+        rows, labels = torch.from_numpy(x), torch.from_numpy(y)
+        for row, label in zip(rows, labels, strict=True):
             self.model.fit(row[None], label[None])
+        self.seen = max(self.seen, int(y.max()) + 1)
 
     def predict(self, x: np.ndarray) -> np.ndarray:
-        return self.model.predict(self.torch.from_numpy(x)).argmax(1).numpy()
+        scores = self.model.predict(torch.from_numpy(x))[:, : self.seen]
+        return scores.argmax(1).numpy()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"Sigma": self.model.Sigma, "muK": self.model.muK[: self.seen].clone()}
+
+
+def _torchvision_without_operators() -> None:
+    """Its wheel for other builds of torch fails at import, for want of two names."""
+    with suppress(Exception):
+        LIBRARIES.append(torch.library.Library("torchvision", "DEF"))
+        for name in ("nms", "qnms"):
+            LIBRARIES[-1].define(
+                f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+            )
 
 
 def _unit(x: np.ndarray) -> np.ndarray:
