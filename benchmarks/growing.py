@@ -1,0 +1,256 @@
+"""Growing classifiers side by side: fit, add a session, predict 10,000, what is kept, accuracy.
+
+    python benchmarks/growing.py [--cap 150] [--cases NAME …] [--draws 5] [--json FILE]
+
+Speed: generated embeddings of many classes; a session brings 5 classes of 5 rows. Every contestant
+runs in a process of its own, one after the other; what takes longer than the cap is shown so.
+Accuracy: the shipped CIFAR-100 embeddings, 60 base classes and 8 sessions of 5, on test images, the
+same draws for all. What is not installed (faiss-cpu, avalanche-lib) is left out by name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from arguments import target_file, whole_number
+from contestants import CONTESTANTS, OURS, kept_bytes
+from machine import machine
+
+WAY, SHOT, SESSIONS, QUERIES = 5, 5, 5, 10_000
+REFITTED_ROWS, REFITTED_CLASSES, NEIGHBOUR_ROWS = 60_000, 1_000, 100_000
+
+
+@dataclass(frozen=True)
+class Case:
+    classes: int
+    rows: int  # of each class
+    dim: int
+
+    def __str__(self) -> str:
+        return f"{self.classes:,} classes × {self.rows:,} rows, {self.dim:,} dimensions"
+
+
+CASES = {
+    "small": Case(60, 500, 64),
+    "medium": Case(1_000, 60, 512),
+    "wide": Case(1_000, 60, 1_280),
+    "classes": Case(10_000, 10, 512),
+    "rows": Case(1_000, 1_000, 512),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cap", type=float, default=150, help="seconds for each contestant")
+    parser.add_argument("--cases", nargs="*", choices=CASES, default=list(CASES))
+    parser.add_argument("--only", nargs="*", choices=CONTESTANTS, default=list(CONTESTANTS))
+    parser.add_argument("--draws", type=whole_number(0), default=5, help="for the accuracy")
+    parser.add_argument("--json", type=target_file, help="also write the numbers here")
+    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    if args.one:
+        name, case, out = args.one
+        return one(name, case, Path(out))
+    found: dict[str, object] = {"machine": machine(), "cap": args.cap}
+    print(f"{machine()}\none process at a time, one thread each\n")
+    found["speed"] = {name: race(name, args.only, args.cap) for name in args.cases}
+    if args.draws:
+        found["accuracy"] = accuracies(args.only, args.draws, args.cap)
+    if args.json is not None:
+        args.json.write_text(json.dumps(found, indent=1))
+    return None
+
+
+def entered(name: str, case: Case) -> bool:
+    """Whether a contestant is tried on a case: refitting grows beyond all caps."""
+    rows = case.classes * case.rows
+    if name in OURS:
+        return True
+    if "kNN" in name:
+        return rows <= NEIGHBOUR_ROWS and name.endswith("5")
+    if "LDA" in name:
+        return rows <= REFITTED_ROWS
+    plain = "balanced" not in name  # weights change the answers, not the time
+    return plain and rows <= REFITTED_ROWS and case.classes <= REFITTED_CLASSES
+
+
+def race(case_name: str, names: list[str], cap: float) -> dict[str, dict[str, float]]:
+    case = CASES[case_name]
+    found: dict[str, dict[str, float]] = {}
+    print(f"{case}: seconds")
+    print(
+        f"  {'':<26}{'fit':>10}{'a session':>12}{'10,000':>10}{'kept, MB':>10}"
+        f"{'× slower to add':>17}"
+    )
+    for name in names:
+        if not entered(name, case):
+            continue
+        found[name] = run_one(name, case_name, cap)
+        print(f"  {name:<26}{line(found[name], found.get('cala-plus', {}), cap)}", flush=True)
+    print()
+    return found
+
+
+def line(now: dict[str, float], ours: dict[str, float], cap: float) -> str:
+    if "missing" in now:
+        return "  not installed"
+    late = f"> {cap:.0f}"
+    cells = [f"{now[k]:.3g}" if k in now else late for k in ("fit", "add", "predict")]
+    kept = f"{now['kept'] / 1e6:.1f}" if "kept" in now else "–"
+    slower = ""
+    if "add" in ours:
+        slower = (
+            f"{now['add'] / ours['add']:,.1f}" if "add" in now else f"> {cap / ours['add']:,.0f}"
+        )
+    return f"{cells[0]:>10}{cells[1]:>12}{cells[2]:>10}{kept:>10}{slower:>17}"
+
+
+def run_one(name: str, case: str, cap: float) -> dict[str, float]:
+    """In a process of its own; as far as it came within the cap, which data are not part of."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "found.json"
+        command = [sys.executable, __file__, "--one", name, case, str(out)]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        started = None
+        while process.poll() is None:
+            if started is None and out.exists():
+                started = time.monotonic()
+            if started is not None and time.monotonic() - started > cap:
+                process.kill()
+            time.sleep(0.05)
+        if process.returncode not in (0, -9):
+            print(process.stderr.read(), file=sys.stderr)
+            raise SystemExit(f"{name} failed on {case}")
+        return json.loads(out.read_text())
+
+
+def one(name: str, case_name: str, out: Path) -> None:
+    """Writes what is known after every step, since it may be stopped."""
+    case, found = CASES[case_name], {}
+
+    def tell() -> None:
+        new = out.with_suffix(".new")
+        new.write_text(json.dumps(found))
+        new.replace(out)
+
+    try:
+        contestant = CONTESTANTS[name]()
+        if "faiss" in name:
+            import faiss
+
+            faiss.omp_set_num_threads(1)
+    except Exception as error:
+        found["missing"] = repr(error)[:200]
+        return tell()
+    draw = np.random.default_rng(0)
+    news = WAY * SESSIONS
+    centres = draw.standard_normal((case.classes + news, case.dim), dtype=np.float32)
+
+    def rows(labels: np.ndarray) -> np.ndarray:
+        x = draw.standard_normal((len(labels), case.dim), dtype=np.float32)
+        x += centres[labels]
+        return x
+
+    data = rows(y := np.repeat(np.arange(case.classes), case.rows)), y
+    tell()
+    start = time.perf_counter()
+    contestant.fit(*data)
+    found["fit"] = time.perf_counter() - start
+    tell()
+    del data, y  # what it needs later it has kept
+    times = []
+    for session in range(SESSIONS):
+        first = case.classes + WAY * session
+        labels = np.repeat(np.arange(first, first + WAY), SHOT)
+        shots = rows(labels)
+        times.append(seconds(lambda s=shots, t=labels: contestant.add(s, t)))
+        found["add"] = statistics.median(times)
+        tell()
+    queries = rows(np.arange(QUERIES) % (case.classes + news))
+    contestant.predict(queries[:100])  # warm
+    found["predict"] = statistics.median(
+        seconds(lambda: contestant.predict(queries)) for _ in range(3)
+    )
+    tell()
+    found["kept"] = kept_bytes(contestant)
+    tell()
+    return None
+
+
+def seconds(work) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def accuracies(names: list[str], draws: int, cap: float) -> dict[str, dict[str, float]]:
+    """After the last session; percent, mean over the draws."""
+    from cala.benchmark.draws import make_draw
+    from cala.benchmark.problem import load_problem
+
+    problem = load_problem("cifar100", draws=f"random:{draws}")
+    data, protocol = problem.data, problem.protocol
+    keep = data.learnable()
+    base = (data.y_train < protocol.base) & keep
+    x, y = data.x_train[base].numpy(), data.y_train[base].numpy()
+    test, truth = data.x_test.numpy(), data.y_test.numpy()
+    held = data.holdout[base].numpy()
+    print(
+        f"Accuracy after the last session, CIFAR-100: {protocol.base} base and "
+        f"{protocol.n_classes - protocol.base} novel classes, {len(test):,} test images, mean of "
+        f"{draws} draws"
+    )
+    print(f"  {'':<30}{'all':>8}{'base':>8}{'novel':>8}{'HM':>8}")
+    found: dict[str, dict[str, float]] = {}
+    for name in names:
+        began, scores = time.monotonic(), []
+        for draw in problem.draws:
+            shots = make_draw(draw, protocol, data.y_train, keep)
+            try:
+                scores.append(score(name, x, y, held, data, shots, test, truth, protocol.base))
+            except (ImportError, RuntimeError) as error:
+                print(f"  {name:<30}  not installed ({repr(error)[:60]})")
+                break
+            if time.monotonic() - began > 2 * cap:
+                break
+        if scores:
+            found[name] = {k: 100 * float(np.mean([s[k] for s in scores])) for k in scores[0]}
+            found[name]["draws"] = len(scores)
+            cells = "".join(f"{found[name][k]:8.1f}" for k in ("all", "base", "novel", "hm"))
+            few = "" if len(scores) == draws else f"   ({len(scores)} draws, then the cap)"
+            print(f"  {name:<30}{cells}{few}", flush=True)
+    return found
+
+
+def score(name, x, y, held, data, shots, test, truth, n_base) -> dict[str, float]:
+    contestant = CONTESTANTS[name]()
+    rows = np.concatenate([np.asarray(session) for session in shots.rows])
+    new_x, new_y = data.x_train[rows].numpy(), data.y_train[rows].numpy()
+    if hasattr(contestant, "make"):  # refitted: only the last fit is asked about
+        contestant.fit(np.concatenate([x, new_x]), np.concatenate([y, new_y]))
+    else:
+        if name in OURS:
+            contestant.holdout = held
+        contestant.fit(x, y)
+        for session in shots.rows:
+            contestant.add(data.x_train[session].numpy(), data.y_train[session].numpy())
+    right = contestant.predict(test) == truth
+    base, novel = right[truth < n_base].mean(), right[truth >= n_base].mean()
+    hm = 2 * base * novel / (base + novel) if base + novel else 0.0
+    return {"all": right.mean(), "base": base, "novel": novel, "hm": hm}
+
+
+if __name__ == "__main__":
+    main()
