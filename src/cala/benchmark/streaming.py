@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import torch
 
+from cala.benchmark.courses import plain_host
 from cala.core.stored_rows import StoredRows
 from cala.data.embeddings import Embeddings
 from cala.heads import Head
@@ -23,14 +24,17 @@ def streamed_metrics(heads: Sequence[Head], data: Embeddings, n_base: int) -> li
     """
     parts: list[list[Answers]] = [[] for _ in heads]
     last = heads[-1]
+    stay = plain_host(last).old_columns_stay
     size = max(1, SCORES // max(len(last.classes), last.dim))
     for start in range(0, len(data.y_test), size):
         labels = data.y_test[start : start + size]
         unit = last.embed(data.x_test[start : start + size])
+        logits = last.unit_logits(unit) if stay else None
         for found, head in zip(parts, heads, strict=True):
-            seen = labels < len(head.classes)
-            logits = head.unit_logits(unit if bool(seen.all()) else unit[seen])
-            found.append(Answers.of(logits.numpy(), labels[seen].numpy(), n_base))
+            seen, known = labels < len(head.classes), len(head.classes)
+            # Columns that stay are the same in every session: earlier ones see fewer of them.
+            scores = head.unit_logits(unit[seen]) if logits is None else logits[seen, :known]
+            found.append(Answers.of(scores.numpy(), labels[seen].numpy(), n_base))
     return [metrics_of(Answers.joined(found)) for found in parts]
 
 
