@@ -124,6 +124,13 @@ class AdaptedHead(Head):
         weights, bias = self.host.linear_form()
         return weights, bias + self.shift
 
+    def linear_at(self, columns: Tensor) -> tuple[Tensor, Tensor]:
+        weights, bias = self.host.linear_at(columns)
+        return weights, bias + self.shift[columns]
+
+    def linear_bias(self) -> Tensor:
+        return self.host.linear_bias() + self.shift
+
     def new_row(self, unit: Tensor) -> tuple[Tensor, Tensor]:
         weights, bias = self.host.new_row(unit)
         table = PrototypeTable.of_one(unit)
@@ -178,6 +185,10 @@ class AdaptedHead(Head):
     @property
     def dtype(self) -> torch.dtype:  # type: ignore[override]
         return self.host.dtype
+
+    @property
+    def linear(self) -> bool:  # type: ignore[override]
+        return self.host.linear
 
     @property
     def room(self) -> int | None:

@@ -147,6 +147,15 @@ class Head(ABC):
             "as a table of weights; choose another method (`cala methods` lists them)"
         )
 
+    def linear_at(self, columns: Tensor) -> tuple[Tensor, Tensor]:
+        """`linear_form` of some columns (m,) alone: (m, d), (m,)."""
+        weights, bias = self.linear_form()
+        return weights[columns], bias[columns]
+
+    def linear_bias(self) -> Tensor:
+        """The bias (C,) of `linear_form`, without its weights."""
+        return self.linear_form()[1]
+
     def new_prototype(self, unit: Tensor) -> Tensor:
         """The prototype (1, d) that shots (K, d) of one new class would get; traceable as well."""
         return PrototypeTable.of_one(unit).means.to(self.dtype)

@@ -74,7 +74,17 @@ class NearestMean(TableHead):
     def linear_form(self) -> tuple[Tensor, Tensor]:
         if not self.linear:
             return super().linear_form()
-        return self.scale * self._weights, self._weights.new_zeros(len(self.classes))
+        return self.scale * self._weights, self.linear_bias()
+
+    def linear_at(self, columns: Tensor) -> tuple[Tensor, Tensor]:
+        if not self.linear:
+            return super().linear_at(columns)
+        return self.scale * self._weights[columns], self.linear_bias()[columns]
+
+    def linear_bias(self) -> Tensor:
+        if not self.linear:
+            return super().linear_bias()
+        return self._weights.new_zeros(len(self.classes))
 
     def new_row(self, unit: Tensor) -> tuple[Tensor, Tensor]:
         if not self.linear:
