@@ -10,6 +10,7 @@ from torch import Tensor
 
 from cala.core.adapters import Adapter, MLPAdapter, ScalarAdapter, SummaryAdapter
 from cala.core.fitting import Objective, fit_by_steps, fit_convex
+from cala.core.keeping import Keeper
 from cala.core.losses import Scores
 from cala.core.mixing import FakePool, draw_pairs, mix_features, pool_shape
 from cala.core.operating_point import pseudo_trade_off
@@ -129,9 +130,10 @@ def train_adapter(
     plan = recipe.plan(host.n_base)
     if host.room is not None:
         plan = plan.within(host.room)
+    keeper = Keeper()
     episodes, heldout = (
         [
-            _episode(stages[i % len(stages)], part, plan, generator)
+            keeper.keep(_episode(stages[i % len(stages)], part, plan, generator))
             for i in range(count if usable.any() else 1)
         ]
         for part, count in (("learn", recipe.episodes), ("held", recipe.heldout_episodes))
