@@ -13,7 +13,7 @@ from cala.data.embeddings import Embeddings
 from cala.heads import Head
 from cala.metrics import Answers, SessionMetrics, metrics_of
 
-SCORES = 2**24  # numbers at a time: 64 MB of logits
+SCORES = 2**23  # numbers at a time: 32 MB of rows or of logits
 FIGURE_SCORES = 2**25  # rows × classes of the sample that figures are drawn from
 
 
