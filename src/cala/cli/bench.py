@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from cala.benchmark.runner import Fit
     from cala.benchmark.sources import Choices
     from cala.results import Results
+
+READING = ", reading "
 
 
 def load(dataset: str, methods: list[str], options: BenchOptions) -> Problem:
@@ -136,9 +138,11 @@ class Runner:
         from cala.benchmark.runner import fit_configured
         from cala.cli.noting import noting
         from cala.cli.progress import Lines
+        from cala.data.watching import watching
 
         torch.set_num_threads(1)  # the tensors are small: threads cost more than they bring
-        with _bar(title or "starting", self.quiet) as (bar, task):
+        with ExitStack() as shown:
+            bar, task = shown.enter_context(_bar(title or "starting", self.quiet))
 
             def note(line: str) -> None:
                 if not self.quiet and line not in self._said:
@@ -159,6 +163,14 @@ class Runner:
                 if plain:
                     lines(f"{title or 'running'}, cells", done, total)
 
+            def read(what: str, done: int, total: int) -> None:
+                """Rows of shards that a pass over them has read."""
+                said = bar.tasks[0].description.partition(READING)[0]
+                bar.update(task, description=f"{said}{READING}{100 * done // max(total, 1)} %")
+                if plain:
+                    lines(f"{what} rows", done, total)
+
+            shown.enter_context(watching(read))
             for line in self.problem.notes:
                 note(line)
             return execute(

@@ -30,7 +30,13 @@ class CalibratedMean(NearestMean):
         return cosines.mul_(self._slope).add_(self._offset)
 
     def linear_form(self) -> tuple[Tensor, Tensor]:
-        return self._slope[:, None] * self._weights, self._offset.clone()
+        return self._slope[:, None] * self._weights, self.linear_bias()
+
+    def linear_at(self, columns: Tensor) -> tuple[Tensor, Tensor]:
+        return self._slope[columns, None] * self._weights[columns], self._offset[columns]
+
+    def linear_bias(self) -> Tensor:
+        return self._offset.clone()
 
     def _fit_scale(self, cosines: Tensor, own: Tensor) -> None:
         super()._fit_scale(cosines, own)

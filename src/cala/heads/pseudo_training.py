@@ -10,6 +10,7 @@ from torch import Tensor
 
 from cala.core.adapters import Adapter, MLPAdapter, ScalarAdapter, SummaryAdapter
 from cala.core.fitting import Objective, fit_by_steps, fit_convex
+from cala.core.keeping import Keeper
 from cala.core.losses import Scores
 from cala.core.mixing import FakePool, draw_pairs, mix_features, pool_shape
 from cala.core.operating_point import pseudo_trade_off
@@ -21,6 +22,7 @@ from cala.core.pseudo import (
     servable_shots,
 )
 from cala.core.similarity import ClassContext
+from cala.core.stored_rows import Features
 from cala.errors import FallbackWarning
 from cala.heads.base import Head, Judge
 from cala.heads.fairness import fair_rows
@@ -48,7 +50,7 @@ class BaseQueries:
     An episode takes a few thousand of them, and all may be a second copy of a large set.
     """
 
-    def __init__(self, host: Head, features: Tensor, rows: Tensor) -> None:
+    def __init__(self, host: Head, features: Features, rows: Tensor) -> None:
         self.host, self.features, self.rows = host, features, rows.to(features.device)
         width = host.embed(features[self.rows[:1]]).shape[1] if len(rows) else 0
         few = len(rows) * width <= KEPT_QUERIES
@@ -98,7 +100,7 @@ def make_adapter(recipe: AdapterRecipe, n_base: int, generator: torch.Generator)
 def train_adapter(
     host: Head,
     recipe: AdapterRecipe,
-    features: Tensor,
+    features: Features,
     columns: Tensor,
     *,
     fakes: FakePool | None,
@@ -128,9 +130,10 @@ def train_adapter(
     plan = recipe.plan(host.n_base)
     if host.room is not None:
         plan = plan.within(host.room)
+    keeper = Keeper()
     episodes, heldout = (
         [
-            _episode(stages[i % len(stages)], part, plan, generator)
+            keeper.keep(_episode(stages[i % len(stages)], part, plan, generator))
             for i in range(count if usable.any() else 1)
         ]
         for part, count in (("learn", recipe.episodes), ("held", recipe.heldout_episodes))
@@ -162,7 +165,7 @@ def train_adapter(
 def _stage(
     judge: Judge,
     usable: Tensor,
-    features: Tensor,
+    features: Features,
     columns: Tensor,
     learn: FakePool,
     held: FakePool,
@@ -173,7 +176,7 @@ def _stage(
     own = columns[rows.to(columns.device)]
 
     def embedded(pool: FakePool) -> FakePool:
-        flat = pool.features.to(features).flatten(0, 1)
+        flat = pool.features.to(features.device, features.dtype).flatten(0, 1)
         return FakePool(judge.head.embed(flat).unflatten(0, pool.features.shape[:2]), pool.pairs)
 
     return Stage(

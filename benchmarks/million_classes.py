@@ -1,0 +1,171 @@
+"""A million classes: approximate search for the best one, against comparing with all of them.
+
+    python benchmarks/million_classes.py            # 20,000 classes × 128, seconds
+    python benchmarks/million_classes.py --scale    # 1,000,000 classes × 256, 6 GB of memory
+
+CALA is fitted to 1,000 base classes and learns the rest in sessions, one row per class, which
+stands for the mean of its shots; β is the adapter's own, so every novel class has its own bias.
+Classes are generated as a tree (families, genera, classes, in 48 directions plus a little in all
+others), since classes of the world are not scattered evenly; --even scatters them evenly, the hard
+case for every index. Recall@1 is the share of queries for which the search returns the class that
+comparing with all returns, γβ included. Times are processor time of one thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import sys
+import time
+import warnings
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from arguments import target_file
+from cala.errors import BaseQueryWarning
+from cala.heads import make_head
+from cala.heads.approximate import ApproximateHead
+from cala.heads.top import top_of_unit
+
+PROBES = (4, 16, 64)
+BASE, BASE_ROWS = 1000, 20
+DIRECTIONS = 48
+QUICK = {"shots": (1,), "novel": 100, "episodes": 20, "heldout_episodes": 5, "epochs": 5}
+
+
+@dataclass(frozen=True)
+class Size:
+    classes: int
+    dim: int
+    session: int
+    queries: int
+
+
+SMALL = Size(20_000, 128, 5_000, 1000)
+LARGE = Size(1_000_000, 256, 50_000, 1000)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--scale", action="store_true", help="a million classes")
+    parser.add_argument("--even", action="store_true", help="classes without any structure")
+    parser.add_argument("--json", type=target_file, help="also write the numbers here")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    warnings.simplefilter("ignore", BaseQueryWarning)
+    size = LARGE if args.scale else SMALL
+    print(
+        f"{platform.machine()}, {os.cpu_count()} CPUs, 1 thread; {size.classes:,} classes × "
+        f"{size.dim}, {'evenly scattered' if args.even else 'in a tree'}, {size.queries:,} queries",
+        flush=True,
+    )
+    found = measure(size, args.even)
+    if args.json is not None:
+        args.json.write_text(json.dumps(found, indent=1))
+
+
+def measure(size: Size, even: bool) -> dict[str, object]:
+    generator = torch.Generator().manual_seed(0)
+    world = World(size, even, generator)
+    head, grown = timed(lambda: learned(world, size, generator))
+    shift = head.shift[BASE:]
+    print(
+        f"learned in {grown:.0f} s; s {head.host.scale:.1f}, γβ of novel classes "
+        f"{shift.mean():.2f} ± {shift.std():.2f} (from {shift.min():.2f} to {shift.max():.2f})",
+        flush=True,
+    )
+    labels = torch.randint(size.classes, (size.queries,), generator=generator)
+    unit = head.embed(world.rows(labels, 1.0))
+    exact, all_seconds = timed(lambda: top_of_unit(head, unit))
+    index = ApproximateHead(head)
+    _, built = timed(index.make_index)
+    right = (exact.columns[:, 0] == labels).float().mean()
+    print(
+        f"comparing with all: {1000 * all_seconds / size.queries:.2f} ms per query, "
+        f"{100 * right:.1f} % right; index of {index._index.nlist:,} cells made in {built:.0f} s\n"
+    )
+    print("probes  recall@1  right   ms per query  times faster  largest error of a logit")
+    table = []
+    for probes in PROBES:
+        index.probes = probes
+        found, seconds = timed(lambda: index.top_of_unit(unit))
+        same = found.columns[:, 0] == exact.columns[:, 0]
+        own = (found.columns[:, 0] == labels).float().mean()
+        weights, bias = head.linear_at(found.columns[:, 0])
+        wrong = ((unit * weights).sum(1) + bias - found.logits[:, 0]).abs().max()
+        row = {
+            "probes": probes,
+            "recall": float(same.float().mean()),
+            "right": float(own),
+            "ms": 1000 * seconds / size.queries,
+            "faster": all_seconds / seconds,
+            "error": float(wrong),
+        }
+        table.append(row)
+        print(
+            f"{probes:>6}  {100 * row['recall']:>6.1f} %  {100 * row['right']:>4.1f} %  "
+            f"{row['ms']:>12.2f}  {row['faster']:>12.1f}  {row['error']:.1e}",
+            flush=True,
+        )
+    print(f"\npeak {peak() / 1e9:.1f} GB resident")
+    return {"exact_ms": 1000 * all_seconds / size.queries, "built": built, "rows": table}
+
+
+class World:
+    """Where classes lie: centres are made again from their numbers, none are kept but a tree."""
+
+    def __init__(self, size: Size, even: bool, generator: torch.Generator) -> None:
+        self.size, self.even, self.generator = size, even, generator
+        self.directions = torch.randn(DIRECTIONS, size.dim, generator=generator) / DIRECTIONS**0.5
+        self.families = torch.randn(200, DIRECTIONS, generator=generator)
+        self.genera = torch.randn(size.classes // 20, DIRECTIONS, generator=generator)
+        self.classes = torch.randn(size.classes, DIRECTIONS, generator=generator).half()
+
+    def rows(self, labels: Tensor, noise: float) -> Tensor:
+        """A row (d,) of each label (n,), `noise` away from its centre."""
+        own = self.classes[labels].float()
+        if self.even:
+            spread = torch.Generator().manual_seed(1)
+            turn = torch.randn(DIRECTIONS, self.size.dim, generator=spread)
+            centres = torch.sin(40 * own @ turn)  # waves of so few numbers look like noise
+        else:
+            family, genus = labels % 200, labels % len(self.genera)
+            latent = self.families[family] + 0.7 * self.genera[genus] + 0.5 * own
+            centres = latent @ self.directions
+        noise *= 1.0 if self.even else 1.5
+        return centres + noise * torch.randn(centres.shape, generator=self.generator)
+
+
+def learned(world: World, size: Size, generator: torch.Generator):
+    """CALA on the base classes, and every other class added."""
+    head = make_head("cala", adapter=QUICK)
+    labels = torch.arange(BASE).repeat_interleave(BASE_ROWS)
+    head.fit_base(world.rows(labels, 1.0), labels)
+    for start in range(BASE, size.classes, size.session):
+        labels = torch.arange(start, min(start + size.session, size.classes))
+        head.add(world.rows(labels, 5**-0.5), labels)
+        print(f"\r{labels[-1] + 1:,} classes", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    return head
+
+
+def timed(work):
+    """A result and the processor time of it: other work on the machine does not count."""
+    started = time.process_time()
+    result = work()
+    return result, time.process_time() - started
+
+
+def peak() -> float:
+    unit = 1 if sys.platform == "darwin" else 1024
+    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
+
+
+if __name__ == "__main__":
+    main()
