@@ -35,6 +35,13 @@ def watching(watcher: Watcher) -> Iterator[None]:
         _watcher.reset(token)
 
 
+def announce(what: str, done: int, total: int) -> None:
+    """Tell the watcher, where there is one."""
+    watcher = _watcher.get()
+    if watcher is not None:
+        watcher(what, done, total)
+
+
 def watched(what: str, items: Iterable[A], total: int) -> Iterator[A]:
     """`items`, announced one by one as they come."""
     watcher = _watcher.get()

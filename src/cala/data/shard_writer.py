@@ -1,0 +1,275 @@
+"""Writing embeddings shard by shard, and going on where a writer was stopped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import torch
+from filelock import FileLock, Timeout
+from numpy.typing import NDArray
+from torch import Tensor
+from typing_extensions import Self
+
+from cala.data.shard_file import write_shard
+from cala.data.shards import (
+    CLASSES,
+    DTYPES,
+    MANIFEST,
+    SPLITS,
+    SUFFIX,
+    Manifest,
+    Shard,
+    is_shards,
+    read_classes,
+    read_manifest,
+    write_manifest,
+)
+from cala.errors import InputError
+from cala.files import reason, sha256, shown, write_text
+from cala.registry import check_choice
+
+SAME = ("encoder", "fingerprint", "transform", "tta", "images")
+"""Entries of the provenance that all shards of a folder must share."""
+
+
+class ShardWriter:
+    """Writes a folder of shards, or goes on with one; one process at a time holds it.
+
+    classes : class names by label
+    provenance : where the numbers come from; `encoder` is its URI, `fingerprint` its checksum
+    keys : all work units, where they are known beforehand; `missing` are those still to be done
+
+    >>> from tempfile import mkdtemp
+    >>> with ShardWriter(f"{mkdtemp()}/my.shards", dim=2, classes=("a", "b"), keys=("u", "v")) as w:
+    ...     w.write("u", np.eye(2), np.array([0, 1]))
+    ...     w.missing
+    ('v',)
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        dim: int,
+        classes: Sequence[str],
+        dtype: str = "float16",
+        provenance: dict[str, Any] | None = None,
+        scale: float | None = None,
+        keys: Sequence[str] = (),
+    ) -> None:
+        self.folder = Path(folder)
+        if not is_shards(self.folder):
+            raise InputError(f"{shown(folder)}: a folder of shards ends in {SUFFIX}")
+        check_choice("dtype", dtype, DTYPES)
+        names = tuple(classes)
+        if not names or len(set(names)) < len(names):
+            raise InputError(f"{len(names)} class names: give at least one, and none twice")
+        if len(set(keys)) < len(keys):
+            raise InputError("two work units have the same key: give each its own")
+        wanted = Manifest(
+            dim, dtype, len(names), dict(provenance or {}), scale, expected=tuple(keys)
+        )
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._lock = FileLock(self.folder / ".lock")
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            raise InputError(
+                f"{shown(folder)} is being written by another process: wait, or choose another name"
+            ) from None
+        except OSError as error:
+            raise InputError(f"{shown(folder)} cannot be written ({reason(error)})") from error
+        try:
+            self.manifest = self._resumed(wanted, names)
+        except BaseException:
+            self.close()
+            raise
+
+    def _resumed(self, wanted: Manifest, names: tuple[str, ...]) -> Manifest:
+        """What is there already and still whole; a folder of something else is refused."""
+        if not (self.folder / MANIFEST).exists():
+            write_text(self.folder / CLASSES, json.dumps(names))
+            write_manifest(self.folder, wanted)
+            self._sweep(wanted)
+            return wanted
+        found = read_manifest(self.folder)
+        for name in ("dim", "dtype", "classes", "scale"):
+            old, new = getattr(found, name), getattr(wanted, name)
+            if old != new:
+                self._refuse(name, old, new)
+        for name in SAME:
+            old, new = found.provenance.get(name), wanted.provenance.get(name)
+            if old != new:
+                self._refuse(name, old, new)
+        if read_classes(self.folder, found.classes) != names:
+            raise InputError(
+                f"{shown(self.folder)} has other class names: choose another name, or delete it"
+            )
+        known = {shard.key for shard in found.shards if shard.key is not None}
+        if wanted.expected and not known <= set(wanted.expected):
+            odd = sorted(known - set(wanted.expected))[0]
+            raise InputError(
+                f"{shown(self.folder)} has a shard of {shown(odd)!r}, which is none of the work "
+                "units: choose another name, or delete it"
+            )
+        whole = tuple(shard for shard in found.shards if self._is_whole(shard))
+        merged = replace(wanted, shards=whole, provenance=found.provenance, complete=False)
+        if not wanted.expected:
+            merged = replace(merged, expected=found.expected)
+        write_manifest(self.folder, merged)
+        self._sweep(merged)
+        return merged
+
+    def _refuse(self, name: str, old: object, new: object) -> None:
+        raise InputError(
+            f"{shown(self.folder)} was begun with {name} {shown(old)}, not {shown(new)}: choose "
+            "another name, or delete it"
+        )
+
+    def _is_whole(self, shard: Shard) -> bool:
+        path = self.folder / shard.file
+        return path.is_file() and path.stat().st_size == shard.bytes
+
+    def _sweep(self, manifest: Manifest) -> None:
+        """Delete shards and parts of shards that a killed writer had not entered yet."""
+        kept = {shard.file for shard in manifest.shards}
+        for path in [*self.folder.glob("shard-*.safetensors"), *self.folder.glob(".*.tmp")]:
+            if path.name not in kept:
+                path.unlink(missing_ok=True)
+
+    @property
+    def done(self) -> frozenset[str]:
+        """Keys of the shards that are there."""
+        return frozenset(s.key for s in self.manifest.shards if s.key is not None)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Keys of work units still to be done, in their order."""
+        return self.manifest.missing
+
+    def write(
+        self,
+        key: str | None,
+        x: NDArray[Any] | Tensor,
+        y: NDArray[Any] | Tensor,
+        split: str = "train",
+        names: Sequence[str] | None = None,
+        *,
+        holdout: NDArray[Any] | Tensor | None = None,
+        pairs: NDArray[Any] | Tensor | None = None,
+    ) -> None:
+        """Write one shard; when this returns it is on the disk, and entered.
+
+        x : (n, d); y : (n,) labels, or for split `fake` the number of the fake class
+        holdout : (n,) bool, training rows that the encoder never saw
+        pairs : (n, 2) labels of the two classes that a fake row mixes
+        """
+        if key is not None and key in self.done:
+            raise InputError(f"{shown(self.folder)} has {shown(key)!r} already: write it once")
+        if key is not None and self.manifest.expected and key not in self.manifest.expected:
+            raise InputError(f"{shown(key)!r} is none of the work units of {shown(self.folder)}")
+        check_choice("split", split, SPLITS)
+        members = self._members(split, x, y, names, holdout, pairs)
+        taken = {shard.file for shard in self.manifest.shards}
+        number = len(taken)
+        while (file := f"shard-{number:05d}.safetensors") in taken:
+            number += 1
+        path = self.folder / file
+        write_shard(path, members)
+        entry = Shard(file, split, len(members["y"]), path.stat().st_size, sha256(path), key)
+        self._enter(replace(self.manifest, shards=(*self.manifest.shards, entry), complete=False))
+
+    def _members(
+        self, split: str, x: Any, y: Any, names: Sequence[str] | None, holdout: Any, pairs: Any
+    ) -> dict[str, NDArray[Any]]:
+        x, labels = _array(x), _array(y)
+        if x.ndim != 2 or x.shape[1] != self.manifest.dim or not len(x):
+            raise InputError(f"x is {x.shape}, not (n, {self.manifest.dim}) with at least one row")
+        if labels.shape != (len(x),) or labels.dtype.kind not in "iu":
+            raise InputError(
+                f"y is {labels.dtype} of shape {labels.shape}: give an integer per row, ({len(x)},)"
+            )
+        most = np.iinfo(np.int64).max if split == "fake" else self.manifest.classes
+        _check_range("y", labels, most)
+        with np.errstate(over="ignore"):
+            stored = x.astype(self.manifest.dtype)
+        if not np.isfinite(stored).all():
+            raise InputError(
+                f"x contains NaN, infinity or a number too large for {self.manifest.dtype}: remove "
+                "those rows, or store float32"
+            )
+        members = {"x": stored, "y": labels.astype(np.int64)}
+        if names is not None:
+            if len(names) != len(x):
+                raise InputError(f"{len(names)} names for {len(x)} rows: give one per row")
+            texts = [name.encode("utf-8", "surrogateescape") for name in names]
+            members["names"] = np.frombuffer(b"".join(texts), dtype=np.uint8)
+            members["name_ends"] = np.cumsum([len(t) for t in texts], dtype=np.int64)
+        if holdout is not None:
+            mask = _array(holdout)
+            if mask.shape != (len(x),) or mask.dtype != np.bool_:
+                raise InputError(f"holdout is {mask.dtype} of shape {mask.shape}: one bool per row")
+            members["holdout"] = mask.astype(np.uint8)
+        if (pairs is None) != (split != "fake"):
+            raise InputError("pairs (n, 2) belong to split fake, and split fake needs them")
+        if pairs is not None:
+            parents = _array(pairs)
+            if parents.shape != (len(x), 2) or parents.dtype.kind not in "iu":
+                raise InputError(f"pairs is {parents.dtype} of shape {parents.shape}, not (n, 2)")
+            _check_range("pairs", parents, self.manifest.classes)
+            members["pairs"] = parents.astype(np.int64)
+        return members
+
+    def finish(self) -> Path:
+        """Say that all is there; what is missing is named."""
+        left = self.missing
+        if left:
+            raise InputError(f"{shown(self.folder)} is not complete: {_named(left)} missing")
+        self._enter(replace(self.manifest, complete=True))
+        self.close()
+        return self.folder
+
+    def _enter(self, manifest: Manifest) -> None:
+        write_manifest(self.folder, manifest)
+        self.manifest = manifest
+
+    def close(self) -> None:
+        """Let another process write."""
+        self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _array(values: Any) -> NDArray[Any]:
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu()
+        return (values.float() if values.dtype == torch.bfloat16 else values).numpy()
+    return np.asarray(values)
+
+
+def _check_range(name: str, values: NDArray[Any], below: int) -> None:
+    bad = values[(values < 0) | (values >= below)]
+    if bad.size:
+        raise InputError(f"{name} holds {bad.flat[0]}: labels lie in 0..{below - 1}")
+
+
+def _named(keys: Sequence[str], most: int = 5) -> str:
+    more = f" and {len(keys) - most} more" if len(keys) > most else ""
+    return (
+        ", ".join(shown(key) for key in keys[:most]) + more + (" is" if len(keys) == 1 else " are")
+    )

@@ -1,0 +1,342 @@
+"""Folders of shards: what is written is read again, and what is damaged is named."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from cala.data.shard_rows import Shards, open_shards
+from cala.data.shard_writer import ShardWriter
+from cala.data.shards import read_manifest
+from cala.errors import InputError
+
+CLASSES = ("ant", "bee", "crow")
+FROM = {"encoder": "mine", "fingerprint": "f00"}
+
+
+def writer(folder: Path, **options: object) -> ShardWriter:
+    settings = {"dim": 4, "classes": CLASSES, "dtype": "float32", "provenance": FROM}
+    return ShardWriter(folder, **{**settings, **options})
+
+
+def rows(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, 4)).astype(np.float32), rng.integers(3, size=n)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "my.shards"
+    with writer(path) as w:
+        for seed, n in enumerate((5, 1, 7)):
+            w.write(f"u{seed}", *rows(n, seed), names=[f"{seed}/ü\n{i}" for i in range(n)])
+        w.write("t", *rows(3, 9), split="test")
+        w.finish()
+    return path
+
+
+def everything(n: tuple[int, ...] = (5, 1, 7)) -> tuple[torch.Tensor, torch.Tensor]:
+    parts = [rows(size, seed) for seed, size in enumerate(n)]
+    x, y = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return torch.from_numpy(x), torch.from_numpy(y)
+
+
+def test_what_was_written_is_read(folder: Path) -> None:
+    shards = open_shards(folder)
+    x, y = everything()
+    assert shards.classes == CLASSES
+    assert (shards.rows("train"), shards.rows("test"), shards.rows("fake")) == (13, 3, 0)
+    assert torch.equal(shards.features("train")[:], x)
+    assert torch.equal(shards.labels("train"), y)
+    assert list(shards.names("train"))[4:7] == ["0/ü\n4", "1/ü\n0", "2/ü\n0"]
+    assert shards.manifest.provenance == FROM
+    assert shards.fakes() is None
+    assert shards.holdout() is None
+    shards.verify()
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 100])
+def test_blocks_cover_all_rows_in_order(folder: Path, size: int) -> None:
+    blocks = list(open_shards(folder).blocks("train", rows=size))
+    x, y = everything()
+    assert max(len(b) for b, _ in blocks) <= size
+    assert torch.equal(torch.cat([b for b, _ in blocks]), x)
+    assert torch.equal(torch.cat([b for _, b in blocks]), y)
+
+
+def test_rows_are_indexed_like_a_tensor(folder: Path) -> None:
+    x, _ = everything()
+    stored = open_shards(folder).features("train")
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(30):
+        index = torch.randint(13, (6,), generator=generator)
+        assert torch.equal(stored[index], x[index])
+        pair = torch.randint(13, (2, 3), generator=generator)
+        assert torch.equal(stored[pair], x[pair])
+        mask = torch.rand(13, generator=generator) > 0.5
+        some, same = stored.where(mask), x[mask]
+        assert torch.equal(some[:], same)
+        assert torch.equal(some[1:4], same[1:4])
+        low, high = sorted(torch.randint(14, (2,), generator=generator).tolist())
+        assert torch.equal(stored[low:high], x[low:high])
+        deeper = torch.arange(len(same)).flip(0)
+        assert torch.equal(some.where(deeper)[:], same.flip(0))
+    with pytest.raises(IndexError):
+        stored[torch.tensor([13])]
+
+
+def test_sparse_rows_come_from_a_map(tmp_path: Path) -> None:
+    with writer(tmp_path / "my.shards", dtype="float16") as w:
+        x, y = rows(1000)
+        w.write(None, x, y)
+        w.finish()
+    stored = open_shards(tmp_path / "my.shards").features("train")
+    index = torch.tensor([999, 3, 500, 3])
+    half = torch.from_numpy(x).half().float()
+    assert torch.equal(stored[index], half[index])
+
+
+def test_fakes_and_holdout(tmp_path: Path) -> None:
+    with writer(tmp_path / "my.shards", scale=12.0) as w:
+        x, y = rows(6)
+        w.write("a", x[:3], y[:3], holdout=np.array([True, False, True]))
+        w.write("b", x[3:], y[3:])
+        pairs = np.repeat([[0, 1], [1, 2]], 3, axis=0)
+        w.write("f", *(rows(6, 1)[0], np.repeat([0, 1], 3)), split="fake", pairs=pairs)
+        w.finish()
+    shards = open_shards(tmp_path / "my.shards")
+    assert shards.holdout().tolist() == [True, False, True, False, False, False]
+    pool = shards.fakes()
+    assert pool.features.shape == (2, 3, 4)
+    assert pool.pairs.tolist() == [[0, 1], [1, 2]]
+    assert torch.equal(pool.features.flatten(0, 1), torch.from_numpy(rows(6, 1)[0]))
+    assert shards.manifest.scale == 12.0
+
+
+def test_a_writer_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "my.shards"
+    keys = ("u0", "u1", "u2")
+    with writer(path, keys=keys) as w:
+        w.write("u1", *rows(2, 1))
+        assert w.missing == ("u0", "u2")
+    with pytest.raises(InputError, match=r"2 of its parts are missing, such as u0.*again"):
+        open_shards(path)
+    with writer(path, keys=keys) as w:
+        assert w.missing == ("u0", "u2")
+        with pytest.raises(InputError, match=r"'u1' already"):
+            w.write("u1", *rows(2, 1))
+        w.write("u0", *rows(2, 0))
+        with pytest.raises(InputError, match=r"u2 is missing"):
+            w.finish()
+        w.write("u2", *rows(2, 2))
+        w.finish()
+    shards = open_shards(path)
+    assert [s.key for s in shards.manifest.shards] == ["u1", "u0", "u2"]
+    assert torch.equal(shards.labels("train")[:2], torch.from_numpy(rows(2, 1)[1]))
+
+
+def test_a_lost_shard_is_named_missing(folder: Path) -> None:
+    lost = folder / "shard-00001.safetensors"
+    lost.unlink()
+    with pytest.raises(InputError, match=r"shard-00001.*missing"):
+        open_shards(folder)
+    with writer(folder, keys=("u0", "u1", "u2", "t")) as w:
+        assert w.missing == ("u1",)
+        w.write("u1", *rows(1, 1))
+        w.finish()
+    assert open_shards(folder).rows("train") == 13
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"dim": 5}, "dim 4, not 5"),
+        ({"dtype": "float16"}, "dtype float32, not float16"),
+        ({"classes": ("ant", "bee", "dog")}, "other class names"),
+        ({"provenance": {**FROM, "fingerprint": "bad"}}, "fingerprint f00, not bad"),
+        ({"keys": ("u0", "t")}, "'u1', which is none of the work"),
+    ],
+)
+def test_another_folder_is_refused(folder: Path, options: dict[str, object], named: str) -> None:
+    with pytest.raises(InputError, match=named):
+        writer(folder, **options)
+    open_shards(folder)
+
+
+def test_two_writers_at_once_are_refused(tmp_path: Path) -> None:
+    with writer(tmp_path / "my.shards"), pytest.raises(InputError, match=r"another process"):
+        writer(tmp_path / "my.shards")
+
+
+def _bad_x() -> np.ndarray:
+    x, _ = rows(2)
+    x[1, 2] = np.nan
+    return x
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "named"),
+    [
+        (np.ones((2, 3)), np.zeros(2, int), r"\(2, 3\), not \(n, 4\)"),
+        (np.ones((0, 4)), np.zeros(0, int), "at least one row"),
+        (np.ones((2, 4)), np.zeros(3, int), "integer per row"),
+        (np.ones((2, 4)), np.zeros(2), "integer per row"),
+        (np.ones((2, 4)), np.array([0, 3]), r"y holds 3: labels lie in 0\.\.2"),
+        (_bad_x(), np.zeros(2, int), "NaN"),
+    ],
+)
+def test_bad_rows_are_not_written(tmp_path: Path, x: np.ndarray, y: np.ndarray, named: str) -> None:
+    with writer(tmp_path / "my.shards") as w, pytest.raises(InputError, match=named):
+        w.write("u", x, y)
+    assert not list((tmp_path / "my.shards").glob("shard-*"))
+
+
+def test_half_precision_says_what_it_cannot_hold(tmp_path: Path) -> None:
+    half = writer(tmp_path / "my.shards", dtype="float16")
+    with half as w, pytest.raises(InputError, match=r"too large for float16"):
+        w.write("u", np.full((1, 4), 1e6), np.zeros(1, int))
+
+
+def test_a_cut_shard_is_named(folder: Path) -> None:
+    path = folder / "shard-00002.safetensors"
+    whole = path.read_bytes()
+    for size in (0, 5, 40, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        with pytest.raises(InputError, match=r"shard-00002.*(cut short|damaged|header)"):
+            open_shards(folder)
+    path.write_bytes(whole + b"more")
+    with pytest.raises(InputError, match=r"shard-00002.*manifest says"):
+        open_shards(folder)
+
+
+def test_a_shard_cut_after_opening_is_named(folder: Path) -> None:
+    shards = open_shards(folder)
+    path = folder / "shard-00000.safetensors"
+    path.write_bytes(path.read_bytes()[:-60])
+    with pytest.raises(InputError, match=r"shard-00000.*cut short"):
+        shards.features("train")[:], shards.labels("train")
+
+
+def test_a_changed_byte_is_found(folder: Path) -> None:
+    path = folder / "shard-00000.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"shard-00000.*checksum"):
+        open_shards(folder).verify()
+
+
+def _overwritten(folder: Path, member: str, values: np.ndarray) -> Shards:
+    """A folder whose first shard holds other numbers of the same size."""
+    part = open_shards(folder).parts("train")[0]
+    data = bytearray(part.path.read_bytes())
+    offset = part.members[member].offset
+    data[offset : offset + values.nbytes] = values.tobytes()
+    part.path.write_bytes(data)
+    return open_shards(folder)
+
+
+def test_nan_and_zero_rows_in_a_shard_are_named(folder: Path) -> None:
+    shards = _overwritten(folder, "x", np.full(4, np.nan, np.float32))
+    with pytest.raises(InputError, match=r"shard-00000.*NaN.*row 0"):
+        shards.features("train")[:]
+    shards = _overwritten(folder, "x", np.zeros(4, np.float32))
+    with pytest.raises(InputError, match=r"shard-00000.*zero"):
+        next(shards.blocks("train"))
+
+
+def test_labels_out_of_range_are_named(folder: Path) -> None:
+    shards = _overwritten(folder, "y", np.array([7]))
+    with pytest.raises(InputError, match=r"shard-00000.*y holds 7"):
+        shards.labels("train")
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"schema": 2}, "newer cala"),
+        ({"schema": None}, "schema is None"),
+        ({"dim": 5}, r"shard-00000.*x is \(5, 4\), the manifest says \(5, 5\)"),
+        ({"dtype": "float16"}, "shard-00000.*float32, the manifest says float16"),
+        ({"dtype": "int8"}, "dtype is 'int8'"),
+        ({"rows": {}}, "not the sum"),
+        ({"classes": 4}, "names 3 classes, the manifest 4"),
+        ({"shards": [{"file": "../x"}]}, "manifest.json cannot be used"),
+        ({"unknown": 1}, "manifest.json cannot be used"),
+    ],
+)
+def test_a_manifest_that_does_not_fit_is_named(
+    folder: Path, change: dict[str, object], named: str
+) -> None:
+    path = folder / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(InputError, match=named):
+        open_shards(folder)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "[" * 100_000])
+def test_a_manifest_that_is_no_json_object_is_named(folder: Path, text: str) -> None:
+    (folder / "manifest.json").write_text(text)
+    with pytest.raises(InputError, match=r"manifest.json cannot be used"):
+        open_shards(folder)
+
+
+def test_no_folder_and_no_manifest_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no folder of shards"):
+        open_shards(tmp_path / "none.shards")
+    with pytest.raises(InputError, match=r"has no manifest"):
+        open_shards(tmp_path)
+
+
+KILLED = """
+    import os, signal, sys
+    import numpy as np
+    from cala.data import shard_writer
+    from cala.data.shard_writer import ShardWriter
+
+    path, moment = sys.argv[1], sys.argv[2]
+    if moment == "shard":  # the file is half written
+        import safetensors.numpy
+        def half(members, place):
+            open(place, "wb").write(b"half")
+            os.kill(os.getpid(), signal.SIGKILL)
+    else:  # the file is there, the manifest does not know it yet
+        def half(path):
+            os.kill(os.getpid(), signal.SIGKILL)
+    w = ShardWriter(path, dim=4, classes=("ant", "bee", "crow"), dtype="float32", keys=("a", "b"))
+    w.write("a", np.ones((2, 4)), np.array([0, 1]))
+    if moment == "shard":
+        safetensors.numpy.save_file = half
+    else:
+        shard_writer.sha256 = half
+    w.write("b", np.ones((3, 4)), np.array([0, 1, 2]))
+"""
+
+
+@pytest.mark.parametrize("moment", ["shard", "manifest"])
+def test_a_killed_writer_loses_only_what_it_was_writing(tmp_path: Path, moment: str) -> None:
+    path = tmp_path / "my.shards"
+    command = [sys.executable, "-c", textwrap.dedent(KILLED), str(path), moment]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    assert subprocess.run(command, env=environment, check=False).returncode == -signal.SIGKILL
+    left = {p.name for p in path.iterdir()}
+    assert any(n.endswith(".tmp") for n in left) or "shard-00001.safetensors" in left
+    assert read_manifest(path).missing == ("b",)
+    options = {"dim": 4, "classes": CLASSES, "dtype": "float32", "keys": ("a", "b")}
+    with ShardWriter(path, **options) as w:
+        assert w.missing == ("b",)
+        w.write("b", np.ones((3, 4)), np.array([0, 1, 2]))
+        w.finish()
+    shards = open_shards(path)
+    shards.verify()
+    assert shards.rows("train") == 5
+    assert not [p.name for p in path.iterdir() if p.name.endswith(".tmp")]
