@@ -41,17 +41,70 @@ def harmonic(a: float, b: float) -> float:
     return float(2 * a * b / (a + b)) if a + b > 0 else float(0.0 if a + b == 0 else np.nan)
 
 
+@dataclass(frozen=True)
+class Answers:
+    """What rates need of each image's logits: its best base and its best novel class.
+
+    Test sets beyond memory are scored part by part; of each image only this is kept.
+
+    base, novel : (n,) the best logit of either side, −∞ where there is no such class
+    base_column, novel_column : (n,) the column that it stands in
+    own : (n,) each image's true column
+    n_base, n_classes : columns that are base, and of all
+    """
+
+    base: Floats
+    base_column: NDArray[np.int64]
+    novel: Floats
+    novel_column: NDArray[np.int64]
+    own: NDArray[np.int64]
+    n_base: int
+    n_classes: int
+
+    @classmethod
+    def of(cls, logits: ArrayLike, columns: ArrayLike, n_base: int) -> Answers:
+        """From logits (n, C) and true columns (n,), of which n_base are base."""
+        z, y = np.asarray(logits), np.asarray(columns)
+        sides = (z[:, :n_base], 0), (z[:, n_base:], n_base)
+        (base, base_column), (novel, novel_column) = (_best(*side) for side in sides)
+        return cls(base, base_column, novel, novel_column, y, n_base, z.shape[1])
+
+    @classmethod
+    def joined(cls, parts: Sequence[Answers]) -> Answers:
+        """The answers of all parts of a test set."""
+        first, names = parts[0], ("base", "base_column", "novel", "novel_column", "own")
+        arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+        return cls(**arrays, n_base=first.n_base, n_classes=first.n_classes)
+
+    @property
+    def predicted(self) -> NDArray[np.int64]:
+        """(n,) the column with the largest logit, the first of several."""
+        return np.where(self.base >= self.novel, self.base_column, self.novel_column)
+
+
+def _best(logits: NDArray[np.floating], first: int) -> tuple[Floats, NDArray[np.int64]]:
+    """Largest logit of each row and its column, columns counted from `first`."""
+    if not logits.shape[1]:
+        return np.full(len(logits), -np.inf), np.full(len(logits), -1)
+    column = logits.argmax(1)
+    return np.take_along_axis(logits, column[:, None], 1)[:, 0].astype(np.float64), column + first
+
+
 def session_metrics(logits: ArrayLike, columns: ArrayLike, n_base: int) -> SessionMetrics:
     """All rates of one session.
 
     logits : (n, C); columns : (n,) each image's true column; n_base : columns that are base
     """
-    z, y = np.asarray(logits), np.asarray(columns)
-    predicted = z.argmax(1)
-    right = predicted == y
-    is_base = y < n_base
+    return metrics_of(Answers.of(logits, columns, n_base))
+
+
+def metrics_of(answers: Answers) -> SessionMetrics:
+    """All rates of one session from what was answered."""
+    predicted, n_base = answers.predicted, answers.n_base
+    right = predicted == answers.own
+    is_base = answers.own < n_base
     base, novel = _mean(right[is_base]), _mean(right[~is_base])
-    curve = trade_off(z, y, n_base)
+    curve = trade_off_of(answers)
     return SessionMetrics(
         accuracy=_mean(right),
         base=base,
@@ -119,14 +172,18 @@ def trade_off(logits: ArrayLike, columns: ArrayLike, n_base: int) -> TradeOff:
 
     logits : (n, C); columns : (n,); n_base : columns that are base
     """
-    z, y = np.asarray(logits, dtype=np.float64), np.asarray(columns)
-    if z.shape[1] <= n_base or n_base == 0:
+    return trade_off_of(Answers.of(logits, columns, n_base))
+
+
+def trade_off_of(answers: Answers) -> TradeOff:
+    """The exact curve from what was answered."""
+    if answers.n_classes <= answers.n_base or answers.n_base == 0:
         nothing = np.full(1, np.nan)
         return TradeOff(np.full(1, -np.inf), nothing, nothing)
-    base_part, novel_part = z[:, :n_base], z[:, n_base:]
-    switch = base_part.max(1) - novel_part.max(1)
-    is_base = y < n_base
-    right = np.where(is_base, base_part.argmax(1) == y, novel_part.argmax(1) + n_base == y)
+    switch = answers.base - answers.novel
+    is_base = answers.own < answers.n_base
+    own_side = np.where(is_base, answers.base_column, answers.novel_column)
+    right = own_side == answers.own
     return trade_off_from_switches(
         switch[is_base], right[is_base], switch[~is_base], right[~is_base]
     )

@@ -43,7 +43,9 @@ from safetensors.torch import save
 from torch import Tensor
 
 from cala.benchmark.courses import Course, plain_host
+from cala.benchmark.streaming import for_figures
 from cala.core.similarity import similarity
+from cala.core.stored_rows import loaded
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol, ShotDraw
 from cala.files import atomic
@@ -70,7 +72,8 @@ def make_artifact(
     course : of a host that changes its encoder, in `draw`; prototypes are those of its base branch
     """
     fitted, head = head, head.fork()
-    unit = head.embed(data.x_test)
+    data = for_figures(data, protocol.n_classes)
+    unit = head.embed(loaded(data.x_test))
     gammas = _trained_gamma(head) * torch.tensor(GAMMAS)
 
     def scored() -> tuple[Tensor, Tensor]:

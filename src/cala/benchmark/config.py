@@ -12,6 +12,7 @@ from typing import Any
 
 from cala.benchmark.sources import Own, Source
 from cala.core.metric import METRICS
+from cala.core.stored_rows import Features, StoredRows
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol
 from cala.errors import InputError
@@ -114,13 +115,16 @@ def _stated(source: Source) -> dict[str, str]:
 def fingerprint(data: Embeddings) -> str:
     """SHA-256 of all that numbers depend on."""
     digest = hashlib.sha256()
-    parts = [data.x_train, data.y_train, data.x_test, data.y_test]
+    parts: list[Features] = [data.x_train, data.y_train, data.x_test, data.y_test]
     parts += [data.fakes.features, data.fakes.pairs] if data.fakes is not None else []
     parts += [data.holdout] if data.holdout is not None else []
     parts += [data.parts[name] for name in sorted(data.parts)]
     for part in parts:
         digest.update(str(tuple(part.shape)).encode())
-        digest.update(part.contiguous().numpy().tobytes())
+        if isinstance(part, StoredRows):
+            digest.update(part.fingerprint().encode())
+        else:
+            digest.update(part.contiguous().numpy().tobytes())
     # Names decide which rows are the published shots.
     digest.update(json.dumps([data.scale, data.names_train]).encode())
     return digest.hexdigest()

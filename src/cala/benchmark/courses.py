@@ -19,6 +19,7 @@ from torch import Tensor
 
 from cala.benchmark.sources import Source
 from cala.core.prototypes import normalise
+from cala.core.stored_rows import loaded, where
 from cala.data.protocol import Protocol, ShotDraw
 from cala.errors import InputError
 from cala.files import shown
@@ -89,7 +90,7 @@ class Classroom:
             encoder=source.encoder.forward,  # type: ignore[arg-type]
             transform=recipe.transform,
             augmentation=augmentation(recipe),
-            features=self.data.x_train[base],
+            features=loaded(where(self.data.x_train, base)),
             columns=self.data.y_train[base],
             pictures=lambda places: self._pictures(base[places]),
             head=_base_branch(head),
@@ -106,7 +107,7 @@ class Classroom:
         """Go through the sessions of a draw."""
         learner = self.learner.fork()
         self.views  # noqa: B018  (made before the clock starts)
-        base = learner.head.embed(self.data.x_test)
+        base = learner.head.embed(loaded(self.data.x_test))
         first = base[self.data.y_test < self.protocol.base]
         logits = [learner.logits(first, first)]
         seconds, encoding, encoded = [], 0.0, 0

@@ -18,6 +18,8 @@ from cala.benchmark.course_files import Courses
 from cala.benchmark.courses import Course, plain_host
 from cala.benchmark.draws import make_draw
 from cala.benchmark.sources import Own, Source, source_of
+from cala.benchmark.streaming import streamed_metrics
+from cala.core.stored_rows import StoredRows, where
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol, ShotDraw
 from cala.encoders.seen import stated_classes
@@ -59,7 +61,8 @@ def fit_method(
     with warnings.catch_warnings():
         if holdout is None:  # said once for the whole run, see `holdout_note`
             warnings.simplefilter("ignore", BaseQueryWarning)
-        return head.fit_base(data.x_train[rows], data.y_train[rows], fakes=fakes, holdout=holdout)
+        features = where(data.x_train, rows)
+        return head.fit_base(features, data.y_train[rows], fakes=fakes, holdout=holdout)
 
 
 def _check_base_classes(labels: Tensor, protocol: Protocol) -> None:
@@ -90,23 +93,37 @@ def run_draw(
     course : of a host that changes its encoder: its logits stand in for those of the base branch
     added : called in every incremental session with the seconds that learning took, and the head
     """
-    head = head.fork()
+    grown = _grown(head.fork(), data, protocol, draw, added)
+    if isinstance(data.x_test, StoredRows):
+        return streamed_metrics(list(grown), data, protocol.base)
     unit = head.embed(data.x_test)
     sessions = []
-    for session in range(protocol.sessions + 1):
-        if session:
-            rows = draw.rows[session - 1]
-            features, labels = data.x_train[rows], data.y_train[rows]
-            start = perf_counter()
-            head.add(features, labels)
-            added(perf_counter() - start, head)
-        seen = data.y_test < len(head.classes)
+    for session, now in enumerate(grown):
+        seen = data.y_test < len(now.classes)
         if course is None:
-            logits = head.unit_logits(unit[seen])
+            logits = now.unit_logits(unit[seen])
         else:
-            logits = course.logits[session] + shift_of(head)
+            logits = course.logits[session] + shift_of(now)
         sessions.append(session_metrics(logits.numpy(), data.y_test[seen].numpy(), protocol.base))
     return sessions
+
+
+def _grown(
+    head: Head,
+    data: Embeddings,
+    protocol: Protocol,
+    draw: ShotDraw,
+    added: Callable[[float, Head], None],
+) -> Iterator[Head]:
+    """A copy of the head as it is after each of the sessions 0..T; they share their tensors."""
+    yield head.fork()
+    for session in range(protocol.sessions):
+        rows = draw.rows[session]
+        features, labels = data.x_train[rows], data.y_train[rows]
+        start = perf_counter()
+        head.add(features, labels)
+        added(perf_counter() - start, head)
+        yield head.fork()
 
 
 def shift_of(head: Head) -> Tensor | float:

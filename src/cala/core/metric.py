@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from cala.core.prototypes import PrototypeTable, normalise, parts_of
+from cala.core.stored_rows import Features
 from cala.registry import check_choice
 
 
@@ -66,7 +67,7 @@ METRICS: dict[str, type[CosineMetric] | type[WhitenedMetric]] = {
 
 def fit_metric(
     name: str,
-    features: Tensor,
+    features: Features,
     columns: Tensor,
     shrinkage: float | str = "auto",
     rows: Tensor | None = None,
@@ -90,7 +91,7 @@ def restore_metric(name: str, tensors: dict[str, Tensor]) -> Metric:
 
 
 def fit_whitening(
-    features: Tensor,
+    features: Features,
     columns: Tensor,
     shrinkage: float | str = "auto",
     rows: Tensor | None = None,
@@ -104,12 +105,12 @@ def fit_whitening(
     rows : (m,) learn from these rows alone
     """
     n, dim = len(features) if rows is None else len(rows), features.shape[1]
-    mean = features.new_zeros(dim, dtype=torch.float64)
+    mean = torch.zeros(dim, dtype=torch.float64, device=features.device)
     for part, _ in parts_of(features, columns, rows):
         mean += _rooted(part).sum(0, dtype=torch.float64)
     mean /= n
 
-    moment = features.new_zeros(dim, dim, dtype=torch.float64)
+    moment = torch.zeros(dim, dim, dtype=torch.float64, device=features.device)
 
     def centred_parts() -> Iterator[tuple[Tensor, Tensor]]:
         for part, own in parts_of(features, columns, rows):

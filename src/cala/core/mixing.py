@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from cala.core.prototypes import PrototypeTable, chunks, normalise, parts_of
+from cala.core.stored_rows import Features
 
 LAMBDA_RANGE = (0.4, 0.6)
 LISTED_PAIRS = 2**22  # more pairs than that are drawn one by one instead of listed and shuffled
@@ -141,7 +142,7 @@ def mix_images(
 
 
 def mix_features(
-    features: Tensor,
+    features: Features,
     columns: Tensor,
     pairs: Tensor,
     *,
@@ -158,11 +159,11 @@ def mix_features(
     features : (n, d); columns : (n,); pairs : (P, 2) -> features (P, count, d)
     """
     left, right, lam = draw_parents(columns, pairs, count, generator)
-    lam = lam.to(features)[..., None]
+    lam = lam.to(features.device, features.dtype)[..., None]
     dim = features.shape[1]
     units = ((normalise(part), own) for part, own in parts_of(features, columns))
     means = PrototypeTable.of(units, int(columns.max()) + 1, dim).means.to(features.dtype)
-    mixed = features.new_empty(len(pairs), count, dim)
+    mixed = lam.new_empty(len(pairs), count, dim)
     for part in chunks(len(pairs), count * dim):
         share = lam[part]
         mixed[part] = mix(normalise(features[left[part]]), normalise(features[right[part]]), share)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from cala.core.growing import GrowingRows
+from cala.core.stored_rows import Features
 
 CHUNK = 2**21  # numbers per chunk: 16 MB in double precision
 
@@ -34,7 +35,7 @@ def chunks(n: int, dim: int) -> Iterator[slice]:
 
 
 def parts_of(
-    features: Tensor, columns: Tensor, rows: Tensor | None = None
+    features: Features, columns: Tensor, rows: Tensor | None = None
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Rows (n, d) and their columns (n,) chunk by chunk; with `rows` (m,) those alone."""
     n = len(features) if rows is None else len(rows)

@@ -11,8 +11,11 @@ import numpy as np
 
 from cala.data.embedding_checks import checked
 from cala.data.embedding_files import is_embeddings_file, read_members
-from cala.data.embeddings import Embeddings
+from cala.data.embeddings import Embeddings, load_embeddings
 from cala.data.provenance_lines import provenance_lines
+from cala.data.shard_rows import open_shards
+from cala.data.shards import is_shards
+from cala.data.watching import announce
 from cala.errors import InputError
 from cala.files import counted, shown
 
@@ -65,10 +68,26 @@ def check_embeddings(path: str | Path) -> EmbeddingsReport:
     """Read a file and report; what is wrong is in the report, not raised."""
     path = Path(path)
     try:
+        if is_shards(path):
+            return _report(path, *_checked_shards(path), ())
         members, ignored = read_members(path)
         data = Embeddings(**checked(path, members))
     except InputError as error:
         return EmbeddingsReport(str(path), str(error))
+    return _report(path, data, str(members["x_train"].dtype), ignored)
+
+
+def _checked_shards(path: Path) -> tuple[Embeddings, str]:
+    """A folder of shards, every byte of it compared with its checksum and every row read."""
+    shards = open_shards(path)
+    shards.verify(lambda done, total: announce("checking", done, total))
+    for split in ("train", "test"):
+        for _ in shards.blocks(split):
+            pass
+    return load_embeddings(path), shards.manifest.dtype
+
+
+def _report(path: Path, data: Embeddings, dtype: str, ignored: tuple[str, ...]) -> EmbeddingsReport:
     train, test = (np.bincount(y.numpy()) for y in (data.y_train, data.y_test))
     holdout = data.holdout
     named = {"train": data.names_train, "test": data.names_test}
@@ -80,7 +99,7 @@ def check_embeddings(path: str | Path) -> EmbeddingsReport:
         train_each=_range(train),
         test_each=_range(test),
         dimension=data.x_train.shape[1],
-        dtype=str(members["x_train"].dtype),
+        dtype=dtype,
         scale=data.scale,
         holdout=None
         if holdout is None

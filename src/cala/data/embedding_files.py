@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cala.data.embedding_checks import OPTIONAL, PART, REQUIRED, TEXTS, Members
+from cala.data.shards import is_shards
 from cala.errors import InputError
 from cala.files import atomic, reason, shown
 
@@ -71,7 +72,7 @@ def check_target(path: Path) -> None:
 
 def is_embeddings_file(path: str | Path) -> bool:
     """Whether the name says so."""
-    return Path(path).suffix.lower() in SUFFIXES
+    return Path(path).suffix.lower() in SUFFIXES or is_shards(path)
 
 
 def _suffix(path: Path) -> str:

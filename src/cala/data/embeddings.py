@@ -14,9 +14,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cala.core.mixing import FakePool
+from cala.core.stored_rows import Features, StoredRows, where
 from cala.data.embedding_checks import PART, checked
 from cala.data.embedding_files import read_members, write_members
 from cala.data.protocol import Protocol
+from cala.data.shard_embeddings import shard_fields
+from cala.data.shards import is_shards
 from cala.errors import InputError
 from cala.files import shown
 
@@ -27,7 +30,8 @@ HALF_MAX = 65_504
 class Embeddings:
     """Training and test embeddings of all classes, base and novel.
 
-    x_train : (n, d); y_train : (n,); x_test : (m, d); y_test : (m,)
+    x_train : (n, d); y_train : (n,); x_test : (m, d); y_test : (m,); rows of a folder of shards are
+        read as they are asked for
     fakes : image-level fake classes of the base classes, where the file has them
     holdout : (n,) bool, training rows that the encoder never saw, where known
     usable : (n,) bool, training rows that may be learned from
@@ -40,9 +44,9 @@ class Embeddings:
     provenance : where the numbers come from: encoder, fingerprint, transform, data set, command
     """
 
-    x_train: Tensor
+    x_train: Features
     y_train: Tensor
-    x_test: Tensor
+    x_test: Features
     y_test: Tensor
     fakes: FakePool | None = None
     holdout: Tensor | None = None
@@ -78,7 +82,7 @@ class Embeddings:
             named,
             y_train=y_train,
             y_test=y_test[arrives],
-            x_test=self.x_test[arrives],
+            x_test=where(self.x_test, arrives),
             names_test=None if self.names_test is None else _picked(self.names_test, kept),
             image_test=None if self.image_test is None else self.image_test[arrives],
             usable=self.learnable() & (y_train < protocol.n_classes),
@@ -130,7 +134,7 @@ class Embeddings:
         rows = query.nonzero()[:, 0].tolist()
         return replace(
             self,
-            x_test=self.x_train[query],
+            x_test=where(self.x_train, query),
             y_test=self.y_train[query],
             names_test=None if self.names_train is None else _picked(self.names_train, rows),
             image_test=None if self.image_test is None else query.nonzero()[:, 0],
@@ -141,10 +145,13 @@ class Embeddings:
 def load_embeddings(path: str | Path) -> Embeddings:
     """Read an embeddings file; what is missing or does not fit is named.
 
-    `.npz`, `.safetensors`, or `.parquet` (with the extra `parquet`). String labels become places
-    in `class_names`, or in the sorted order of the labels where the file names no classes.
+    `.npz`, `.safetensors`, `.parquet` (with the extra `parquet`), or a folder of shards, whose rows
+    stay on the disk. String labels become places in `class_names`, or in the sorted order of the
+    labels where the file names no classes.
     """
     path = Path(path)
+    if is_shards(path):
+        return Embeddings(**shard_fields(path))
     members, _ = read_members(path)
     return Embeddings(**checked(path, members))
 
@@ -166,6 +173,8 @@ def save_embeddings(
     path = Path(path)
     if data.usable is not None:
         raise InputError("this is a view for a protocol or for development: save what it came from")
+    if isinstance(data.x_train, StoredRows) or isinstance(data.x_test, StoredRows):
+        raise InputError(f"{shown(path)}: these embeddings are in shards already: copy the folder")
     members = _members(data, half)
     checked(path, members)  # what could not be read again is refused before anything is written
     write_members(path, members, compress)

@@ -97,7 +97,7 @@ def read_rows(path: Path, member: Member, start: int, stop: int) -> NDArray[Any]
     try:
         with path.open("rb", buffering=0) as file:
             file.seek(member.offset + start * each)
-            rest = memoryview(array).cast("B") if array.size else memoryview(b"")
+            rest = array.reshape(-1).view(np.uint8).data
             while len(rest):
                 got = file.readinto(rest)
                 if not got:

@@ -15,6 +15,7 @@ from cala.core.mixing import FakePool
 from cala.core.operating_point import choose_delta
 from cala.core.prototypes import PrototypeTable, normalise
 from cala.core.similarity import ClassContext
+from cala.core.stored_rows import Features
 from cala.errors import BaseQueryWarning
 from cala.heads.base import Head, Judge, State
 from cala.heads.checks import (
@@ -23,6 +24,7 @@ from cala.heads.checks import (
     check_holdout,
     check_labels,
     check_operating_point,
+    check_streams,
 )
 from cala.heads.fairness import coverage
 from cala.heads.pseudo_training import make_adapter, train_adapter
@@ -59,12 +61,13 @@ class AdaptedHead(Head):
 
     def fit_base(
         self,
-        features: Tensor,
+        features: Features,
         labels: Tensor,
         *,
         fakes: FakePool | None = None,
         holdout: Tensor | None = None,
     ) -> Self:
+        check_streams(self.host, features)
         features = check_features(features)
         labels = check_labels(labels, features)
         fakes = check_fakes(fakes, features.shape[1])
@@ -87,7 +90,7 @@ class AdaptedHead(Head):
         fitted.adapter, fitted.curve = trained.adapter, trained.curve
         fitted.trained_as, fitted.gamma = trained.recipe, trained.recipe.gamma
         fitted._reference = normalise(fitted.host.prototypes)
-        fitted.beta = features.new_zeros(fitted.n_base)
+        fitted.beta = fitted._reference.new_zeros(fitted.n_base)
         return self._become(fitted)
 
     def add(self, features: Tensor, labels: Tensor) -> Self:
@@ -186,7 +189,9 @@ class AdaptedHead(Head):
     def embed(self, features: Tensor) -> Tensor:
         return self.host.embed(features)
 
-    def judges(self, features: Tensor, columns: Tensor, generator: torch.Generator) -> list[Judge]:
+    def judges(
+        self, features: Features, columns: Tensor, generator: torch.Generator
+    ) -> list[Judge]:
         return self.host.judges(features, columns, generator)
 
     def blank(self) -> Self:

@@ -14,6 +14,7 @@ from typing_extensions import Self
 from cala.core.metric import METRICS
 from cala.core.mixing import FakePool
 from cala.core.prototypes import PrototypeTable
+from cala.core.stored_rows import Features
 from cala.errors import InputError
 
 State = dict[str, Any]
@@ -64,6 +65,8 @@ class Head(ABC):
     needs_parts: ClassVar[bool] = False
     #: Whether it is the base branch of a system whose sessions train the encoder on images.
     changes_encoder: ClassVar[bool] = False
+    #: Whether base rows may lie on the disk: it takes them part by part, and some of them twice.
+    streams: ClassVar[bool] = False
     #: Whether shots that come one by one teach what they teach together.
     folds_shots: ClassVar[bool] = True
     classes: tuple[int, ...]
@@ -75,7 +78,7 @@ class Head(ABC):
     @abstractmethod
     def fit_base(
         self,
-        features: Tensor,
+        features: Features,
         labels: Tensor,
         *,
         fakes: FakePool | None = None,
@@ -83,7 +86,8 @@ class Head(ABC):
     ) -> Self:
         """Learn the base classes.
 
-        features : (n, d); labels : (n,) integers
+        features : (n, d), in memory or, where the head `streams`, read as it is asked for
+        labels : (n,) integers
         fakes : fake-class embeddings, for heads that train on pseudo sessions
         holdout : (n,) bool, rows that the encoder was not trained on; they serve as base queries
         """
@@ -160,7 +164,9 @@ class Head(ABC):
         """How many more classes it can learn; None where nothing limits them."""
         return None
 
-    def judges(self, features: Tensor, columns: Tensor, generator: torch.Generator) -> list[Judge]:
+    def judges(
+        self, features: Features, columns: Tensor, generator: torch.Generator
+    ) -> list[Judge]:
         """Heads like this one that can score base rows fairly; by default itself.
 
         features, columns : (n, d), (n,) what this head was fitted to

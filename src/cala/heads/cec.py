@@ -11,6 +11,7 @@ from cala.core.attention import NAME, SCALE, SCORES, SetAttention
 from cala.core.growing import GrowingRows
 from cala.core.mixing import FakePool
 from cala.core.prototypes import normalise
+from cala.core.stored_rows import Features
 from cala.heads.checks import is_auto
 from cala.heads.registry import HEADS
 from cala.heads.trained import TrainedHead
@@ -63,7 +64,7 @@ class Cec(TrainedHead):
 
     def _fit_base(
         self,
-        features: Tensor,
+        features: Features,
         columns: Tensor,
         fakes: FakePool | None,
         holdout: Tensor | None,

@@ -5,32 +5,43 @@ from __future__ import annotations
 import math
 import numbers
 from dataclasses import replace
+from typing import TYPE_CHECKING, overload
 
 import torch
 from torch import Tensor
 
 from cala.core.mixing import FakePool
 from cala.core.operating_point import OBJECTIVES
+from cala.core.stored_rows import Features, StoredRows
 from cala.errors import InputError
 from cala.registry import check_choice
+
+if TYPE_CHECKING:
+    from cala.heads.base import Head
 
 SQUARABLE = 1e15  # squares of larger numbers overflow float32, those of its inverse vanish
 
 
+@overload
+def check_features(
+    features: StoredRows, dim: int | None = None, dtype: torch.dtype | None = None
+) -> StoredRows: ...
+@overload
 def check_features(
     features: Tensor, dim: int | None = None, dtype: torch.dtype | None = None
-) -> Tensor:
-    """Finite, non-zero rows (n, d) in float32 or float64 (half precision is widened)."""
+) -> Tensor: ...
+def check_features(
+    features: Features, dim: int | None = None, dtype: torch.dtype | None = None
+) -> Features:
+    """Finite, non-zero rows (n, d) in float32 or float64 (half precision is widened).
+
+    Rows on the disk are checked by whoever reads them.
+    """
+    if isinstance(features, StoredRows):
+        _check_shape(features, dim)
+        return features
     features = torch.as_tensor(features)
-    if features.ndim != 2 or 0 in features.shape:
-        raise InputError(
-            f"embeddings have shape {tuple(features.shape)}: give at least one row, (n, d)"
-        )
-    if dim is not None and features.shape[1] != dim:
-        raise InputError(
-            f"embeddings have {features.shape[1]} dimensions, but the model was fitted with {dim}: "
-            "use the same encoder"
-        )
+    _check_shape(features, dim)
     if features.dtype != torch.float64:
         features = features.to(torch.float32)
     dtype = features.dtype if dtype is None else dtype
@@ -47,6 +58,27 @@ def check_features(
             "remove those rows or check the encoder"
         )
     return (features if _fits(peak) else features / peak).to(dtype)
+
+
+def _check_shape(features: Features, dim: int | None) -> None:
+    if len(features.shape) != 2 or 0 in features.shape:
+        raise InputError(
+            f"embeddings have shape {tuple(features.shape)}: give at least one row, (n, d)"
+        )
+    if dim is not None and features.shape[1] != dim:
+        raise InputError(
+            f"embeddings have {features.shape[1]} dimensions, but the model was fitted with {dim}: "
+            "use the same encoder"
+        )
+
+
+def check_streams(head: Head, features: Features) -> None:
+    """Only some heads can learn from rows that are not in memory."""
+    if isinstance(features, StoredRows) and not head.streams:
+        raise InputError(
+            f"{head.name} needs all training embeddings in memory: give it an embeddings file "
+            "(.npz, .safetensors), or choose a method that streams, such as cala or cala-plus"
+        )
 
 
 def _plainly_fits(features: Tensor) -> bool:
@@ -71,7 +103,7 @@ def _fits(peak: Tensor) -> bool:
     return bool((low >= 1 / SQUARABLE) & (high <= SQUARABLE))
 
 
-def check_labels(labels: Tensor, features: Tensor) -> Tensor:
+def check_labels(labels: Tensor, features: Features) -> Tensor:
     """Integer labels, one per row of `features`."""
     labels = torch.as_tensor(labels, device=features.device)
     if labels.ndim != 1 or len(labels) != len(features):

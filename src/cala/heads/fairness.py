@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from cala.core.pseudo import draw_base_queries
+from cala.core.stored_rows import Features
 from cala.heads.base import Head, Judge
 
 SCALE_ROWS_PER_CLASS = 50
@@ -30,7 +31,7 @@ def fair_rows(head: Head, columns: Tensor, holdout: Tensor | None) -> Tensor:
 
 def fair_queries(
     head: Head,
-    features: Tensor,
+    features: Features,
     columns: Tensor,
     holdout: Tensor | None,
     generator: torch.Generator,

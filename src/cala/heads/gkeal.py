@@ -14,6 +14,7 @@ from cala.core.least_squares import RidgeClassifier
 from cala.core.logits import fit_scale
 from cala.core.mixing import FakePool
 from cala.core.prototypes import chunks, normalise, parts_of
+from cala.core.stored_rows import Features
 from cala.errors import InputError
 from cala.heads.base import State
 from cala.heads.checks import is_auto, is_number
@@ -110,7 +111,7 @@ class Gkeal(TableHead):
 
     def _fit_base(
         self,
-        features: Tensor,
+        features: Features,
         columns: Tensor,
         fakes: FakePool | None,
         holdout: Tensor | None,
@@ -125,7 +126,7 @@ class Gkeal(TableHead):
             self.scale = fit_scale(scores, own)
 
     def _fair_scores(
-        self, features: Tensor, columns: Tensor, holdout: Tensor | None
+        self, features: Features, columns: Tensor, holdout: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Scores (m, B) of some base rows, as if not learned from, and their columns (m,)."""
         parts, owners = [], []
@@ -137,7 +138,7 @@ class Gkeal(TableHead):
             owners.append(own)
         return torch.cat(parts), torch.cat(owners)
 
-    def _solve(self, features: Tensor, columns: Tensor, rows: Tensor | None = None) -> None:
+    def _solve(self, features: Features, columns: Tensor, rows: Tensor | None = None) -> None:
         """Draw centres and solve, for all base rows or for `rows` (m,) alone."""
         generator = torch.Generator().manual_seed(self.seed)
         n = len(features) if rows is None else len(rows)
@@ -158,7 +159,7 @@ class Gkeal(TableHead):
 
         self._ridge = RidgeClassifier.solve(kernels(), self.n_base, size, self.ridge)
 
-    def _refit(self, features: Tensor, columns: Tensor, rows: Tensor) -> None:
+    def _refit(self, features: Features, columns: Tensor, rows: Tensor) -> None:
         super()._refit(features, columns, rows)
         self._solve(features, columns, rows)
 

@@ -14,6 +14,7 @@ from cala.core.neural_gas import fit_gas
 from cala.core.prototypes import normalise
 from cala.core.pseudo import draw_base_queries
 from cala.core.softmax import distilled_rows
+from cala.core.stored_rows import Features
 from cala.errors import InputError
 from cala.heads.base import State
 from cala.heads.checks import is_number
@@ -69,7 +70,7 @@ class IcarlStar(NearestMean):
 
     def _fit_base(
         self,
-        features: Tensor,
+        features: Features,
         columns: Tensor,
         fakes: FakePool | None,
         holdout: Tensor | None,

@@ -15,6 +15,7 @@ from cala.core.mixing import FakePool
 from cala.core.neck import NAME, VERTICES, Neck
 from cala.core.neck_session import turn_neck
 from cala.core.prototypes import chunks, normalise
+from cala.core.stored_rows import Features
 from cala.errors import InputError
 from cala.heads.base import State
 from cala.heads.checks import is_number
@@ -114,7 +115,7 @@ class NcFscil(TrainedHead):
 
     def _fit_base(
         self,
-        features: Tensor,
+        features: Features,
         columns: Tensor,
         fakes: FakePool | None,
         holdout: Tensor | None,

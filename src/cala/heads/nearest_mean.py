@@ -12,6 +12,7 @@ from cala.core.growing import GrowingRows
 from cala.core.logits import fit_scale, leave_one_out_cosine
 from cala.core.mixing import FakePool
 from cala.core.prototypes import chunks, normalise
+from cala.core.stored_rows import Features
 from cala.errors import InputError
 from cala.heads.base import State
 from cala.heads.checks import is_auto, is_number
@@ -31,6 +32,7 @@ class NearestMean(TableHead):
     name = "nearest-mean"
     takes_encoder_scale: ClassVar[bool] = True
     linear: ClassVar[bool] = True
+    streams: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -81,7 +83,7 @@ class NearestMean(TableHead):
 
     def _fit_base(
         self,
-        features: Tensor,
+        features: Features,
         columns: Tensor,
         fakes: FakePool | None,
         holdout: Tensor | None,
@@ -93,7 +95,7 @@ class NearestMean(TableHead):
 
     def _fair_cosines(
         self,
-        features: Tensor,
+        features: Features,
         columns: Tensor,
         holdout: Tensor | None,
         generator: torch.Generator,
@@ -108,17 +110,17 @@ class NearestMean(TableHead):
             owners.append(own)
         return torch.cat(parts), torch.cat(owners)
 
-    def _members_at(self, features: Tensor, rows: Tensor, own: Tensor) -> Tensor:
+    def _members_at(self, features: Features, rows: Tensor, own: Tensor) -> Tensor:
         """The columns (m,) that rows (m,) of features helped to make, of those they belong to;
         -1 where a row did not."""
         return own
 
-    def _cosines_at(self, features: Tensor, rows: Tensor, members: Tensor | None) -> Tensor:
+    def _cosines_at(self, features: Features, rows: Tensor, members: Tensor | None) -> Tensor:
         """Cosines (m, C) of some rows (m,) of features (n, d) to the prototypes.
 
         members : (m,) columns that the rows are to be left out of
         """
-        cosines = features.new_empty(len(rows), len(self._weights))
+        cosines = self._weights.new_empty(len(rows), len(self._weights))
         for part in chunks(len(rows), self.dim):
             unit = self.embed(features[rows[part]])
             torch.matmul(unit, self._weights.T, out=cosines[part])
@@ -131,7 +133,7 @@ class NearestMean(TableHead):
         option = self.scale_option
         self.scale = fit_scale(cosines, own) if option == "auto" else float(option)
 
-    def _refit(self, features: Tensor, columns: Tensor, rows: Tensor) -> None:
+    def _refit(self, features: Features, columns: Tensor, rows: Tensor) -> None:
         super()._refit(features, columns, rows)
         self._rows = GrowingRows(self._directions(self.prototypes))
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from cala.core.prototypes import PrototypeTable, chunks
+from cala.core.stored_rows import Features
 from cala.heads.base import State
 from cala.heads.nearest_mean import NearestMean
 
@@ -23,7 +24,7 @@ class PickedMean(NearestMean):
     def _pick(self, unit: Tensor) -> Tensor:
         """Places (k,) of the images to take, of those (n, d) of one class."""
 
-    def _fit_table(self, features: Tensor, columns: Tensor, rows: Tensor | None = None) -> None:
+    def _fit_table(self, features: Features, columns: Tensor, rows: Tensor | None = None) -> None:
         super()._fit_table(features, columns, rows)
         rows = torch.arange(len(columns), device=columns.device) if rows is None else rows
         order = rows[columns[rows].argsort(stable=True)]
@@ -36,7 +37,7 @@ class PickedMean(NearestMean):
         self.table = PrototypeTable.of(
             [(torch.cat(picked), owners.to(columns.device))], self.n_base, self.dim
         )
-        self._picked = features.new_zeros(self.n_base, max(counts), self.dim)
+        self._picked = picked[0].new_zeros(self.n_base, max(counts), self.dim)
         for column, some in enumerate(picked):
             self._picked[column, : len(some)] = some
 
@@ -45,7 +46,7 @@ class PickedMean(NearestMean):
             members = members.masked_fill(~self._helped(unit, members), -1)
         return super().unit_logits(unit, members)
 
-    def _members_at(self, features: Tensor, rows: Tensor, own: Tensor) -> Tensor:
+    def _members_at(self, features: Features, rows: Tensor, own: Tensor) -> Tensor:
         found = [
             self._helped(self.embed(features[rows[part]]), own[part])
             for part in chunks(len(rows), self.dim)

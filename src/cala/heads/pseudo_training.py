@@ -21,6 +21,7 @@ from cala.core.pseudo import (
     servable_shots,
 )
 from cala.core.similarity import ClassContext
+from cala.core.stored_rows import Features
 from cala.errors import FallbackWarning
 from cala.heads.base import Head, Judge
 from cala.heads.fairness import fair_rows
@@ -48,7 +49,7 @@ class BaseQueries:
     An episode takes a few thousand of them, and all may be a second copy of a large set.
     """
 
-    def __init__(self, host: Head, features: Tensor, rows: Tensor) -> None:
+    def __init__(self, host: Head, features: Features, rows: Tensor) -> None:
         self.host, self.features, self.rows = host, features, rows.to(features.device)
         width = host.embed(features[self.rows[:1]]).shape[1] if len(rows) else 0
         few = len(rows) * width <= KEPT_QUERIES
@@ -98,7 +99,7 @@ def make_adapter(recipe: AdapterRecipe, n_base: int, generator: torch.Generator)
 def train_adapter(
     host: Head,
     recipe: AdapterRecipe,
-    features: Tensor,
+    features: Features,
     columns: Tensor,
     *,
     fakes: FakePool | None,
@@ -162,7 +163,7 @@ def train_adapter(
 def _stage(
     judge: Judge,
     usable: Tensor,
-    features: Tensor,
+    features: Features,
     columns: Tensor,
     learn: FakePool,
     held: FakePool,
@@ -173,7 +174,7 @@ def _stage(
     own = columns[rows.to(columns.device)]
 
     def embedded(pool: FakePool) -> FakePool:
-        flat = pool.features.to(features).flatten(0, 1)
+        flat = pool.features.to(features.device, features.dtype).flatten(0, 1)
         return FakePool(judge.head.embed(flat).unflatten(0, pool.features.shape[:2]), pool.pairs)
 
     return Stage(

@@ -16,6 +16,7 @@ from cala.core.growing import GrowingRows
 from cala.core.metric import CosineMetric
 from cala.core.mixing import FakePool
 from cala.core.prototypes import PrototypeTable, parts_of
+from cala.core.stored_rows import Features
 from cala.errors import InputError
 from cala.heads.base import State
 from cala.heads.checks import is_auto, is_number
@@ -62,13 +63,13 @@ class Savc(NearestMean):
 
     def fit_base(
         self,
-        features: Tensor,
+        features: Features,
         labels: Tensor,
         *,
         fakes: FakePool | None = None,
         holdout: Tensor | None = None,
     ) -> Self:
-        dim = torch.as_tensor(features).shape[-1]
+        dim = features.shape[-1]
         if dim % self.views:
             raise InputError(
                 f"embeddings have {dim} dimensions, which {self.views} views cannot share: use "
@@ -76,7 +77,7 @@ class Savc(NearestMean):
             )
         return super().fit_base(features, labels, fakes=fakes, holdout=holdout)
 
-    def _fit_table(self, features: Tensor, columns: Tensor, rows: Tensor | None = None) -> None:
+    def _fit_table(self, features: Features, columns: Tensor, rows: Tensor | None = None) -> None:
         units = ((self.metric(part), own) for part, own in parts_of(features, columns, rows))
         self.table = PrototypeTable.of(units, self.n_base, self.dim)
 

@@ -13,6 +13,7 @@ from cala.core.folds import FOLDS, draw_folds, judges_itself_fairly
 from cala.core.metric import METRICS, CosineMetric, Metric, fit_metric, restore_metric
 from cala.core.mixing import FakePool
 from cala.core.prototypes import CHUNK, PrototypeTable, chunks, parts_of
+from cala.core.stored_rows import Features
 from cala.errors import InputError, StateError
 from cala.heads.base import Head, Judge, State
 from cala.heads.checks import (
@@ -20,6 +21,7 @@ from cala.heads.checks import (
     check_features,
     check_holdout,
     check_labels,
+    check_streams,
     is_auto,
     is_number,
 )
@@ -54,12 +56,13 @@ class TableHead(Head):
 
     def fit_base(
         self,
-        features: Tensor,
+        features: Features,
         labels: Tensor,
         *,
         fakes: FakePool | None = None,
         holdout: Tensor | None = None,
     ) -> Self:
+        check_streams(self, features)
         features = check_features(features)
         labels = check_labels(labels, features)
         fakes = check_fakes(fakes, features.shape[1])
@@ -78,13 +81,15 @@ class TableHead(Head):
         fitted._fit_base(features, columns, fakes, holdout)
         return self._become(fitted)
 
-    def _fit_table(self, features: Tensor, columns: Tensor, rows: Tensor | None = None) -> None:
+    def _fit_table(self, features: Features, columns: Tensor, rows: Tensor | None = None) -> None:
         """Learn metric and sums from all rows, or from `rows` (m,) alone."""
         self.metric = fit_metric(self.metric_name, features, columns, self.shrinkage, rows)
         units = ((self.metric(part), own) for part, own in parts_of(features, columns, rows))
         self.table = PrototypeTable.of(units, self.n_base, self.dim)
 
-    def judges(self, features: Tensor, columns: Tensor, generator: torch.Generator) -> list[Judge]:
+    def judges(
+        self, features: Features, columns: Tensor, generator: torch.Generator
+    ) -> list[Judge]:
         """Itself where its metric hardly knows a single row, and where that is cheap; else
         refitted without each fold."""
         unbiased = self.metric_name == "cosine" or judges_itself_fairly(
@@ -102,7 +107,7 @@ class TableHead(Head):
         fair = [judge for judge in judges if len(judge.rows)]
         return fair or super().judges(features, columns, generator)
 
-    def _refit(self, features: Tensor, columns: Tensor, rows: Tensor) -> None:
+    def _refit(self, features: Features, columns: Tensor, rows: Tensor) -> None:
         """Learn metric and prototypes from some base rows (m,); keep everything else."""
         self._fit_table(features, columns, rows)
 
@@ -194,7 +199,7 @@ class TableHead(Head):
 
     def _fit_base(
         self,
-        features: Tensor,
+        features: Features,
         columns: Tensor,
         fakes: FakePool | None,
         holdout: Tensor | None,

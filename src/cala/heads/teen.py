@@ -10,6 +10,7 @@ from torch import Tensor
 
 from cala.core.growing import GrowingRows
 from cala.core.prototypes import normalise
+from cala.core.stored_rows import Features
 from cala.core.teen import calibrated
 from cala.errors import InputError
 from cala.heads.base import State
@@ -80,7 +81,7 @@ class Teen(NearestMean):
         logits[rows, own] = self._scaled(left)
         return logits
 
-    def _fit_table(self, features: Tensor, columns: Tensor, rows: Tensor | None = None) -> None:
+    def _fit_table(self, features: Features, columns: Tensor, rows: Tensor | None = None) -> None:
         super()._fit_table(features, columns, rows)
         self._anchors = normalise(self.prototypes[: self.n_base])
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from typing_extensions import Self
 
 from cala.core.mixing import FakePool
+from cala.core.stored_rows import Features
 from cala.errors import InputError
 from cala.heads.base import State
 from cala.heads.nearest_mean import NearestMean
@@ -53,7 +54,7 @@ class TrainedHead(NearestMean):
 
     def fit_base(
         self,
-        features: Tensor,
+        features: Features,
         labels: Tensor,
         *,
         fakes: FakePool | None = None,
@@ -81,7 +82,7 @@ class TrainedHead(NearestMean):
                     "it belongs to another encoder"
                 )
 
-    def _fit_table(self, features: Tensor, columns: Tensor, rows: Tensor | None = None) -> None:
+    def _fit_table(self, features: Features, columns: Tensor, rows: Tensor | None = None) -> None:
         super()._fit_table(features, columns, rows)
         self._take_parts()
 
