@@ -10,6 +10,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, replace
+from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -161,7 +162,7 @@ class _Job:
             return
         if host not in self._rooms:
             source = source_of(host, self.usual, self.own)
-            self._rooms[host] = self.cluster.put(replace(source, data=as_arrays(source.data)))
+            self._rooms[host] = self.cluster.put(_travelling(source))
         threads = session_threads()
         # The same number of threads as here: sums in another order are other sums.
         room = f"{self.name}/{host}"
@@ -208,6 +209,15 @@ class _Job:
     ) -> None:
         task = (method, seed, head, took, self.data(method), self.protocol, draw, course)
         self.cluster.submit(_Key("cell", method, seed, draw.name), cell_task, *task, self.threads)
+
+
+def _travelling(source: Source) -> Source:
+    """Embeddings, encoder and images for another process; files of images stay where they are."""
+    images = source.images
+    if images is not None:
+        train, test, content = images.train.located(), images.test.located(), images.fingerprint
+        images = replace(images, train=train, test=test, identify=partial(str, content))
+    return replace(source, data=as_arrays(source.data), images=images)
 
 
 def fit_task(

@@ -30,28 +30,33 @@ class RayCluster:
     """A cluster that this process is connected to."""
 
     def __init__(self, ray: Any) -> None:
-        self._ray = ray
+        self.ray = ray
         self._task = ray.remote(run_task)
         self._waiting: dict[Ref, Hashable] = {}
 
     @property
+    def version(self) -> str:
+        """Of cala, which must be the same on all nodes."""
+        return _version()
+
+    @property
     def cpus(self) -> int:
         """Processors of all nodes."""
-        return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+        return max(1, int(self.ray.cluster_resources().get("CPU", 1)))
 
     @property
     def widest(self) -> int:
         """Processors of the node that has most."""
-        nodes = (node["Resources"] for node in self._ray.nodes() if node["Alive"])
+        nodes = (node["Resources"] for node in self.ray.nodes() if node["Alive"])
         return max(1, *(int(resources.get("CPU", 1)) for resources in nodes), 1)
 
     @property
     def gpus(self) -> int:
-        return int(self._ray.cluster_resources().get("GPU", 0))
+        return int(self.ray.cluster_resources().get("GPU", 0))
 
     def put(self, value: Any) -> Ref:
         """Lay a value into the cluster once; NumPy arrays are read there without a copy."""
-        return self._ray.put(value)
+        return self.ray.put(value)
 
     def submit(
         self, key: Hashable, task: Callable[..., Any], *arguments: Any, cpus: int = 1, gpus: int = 0
@@ -65,20 +70,20 @@ class RayCluster:
     def results(self) -> Iterator[tuple[Hashable, Any]]:
         """Every submitted task once, as they finish; more may be submitted meanwhile."""
         while self._waiting:
-            ready, _ = self._ray.wait(list(self._waiting), num_returns=1, timeout=1.0)
+            ready, _ = self.ray.wait(list(self._waiting), num_returns=1, timeout=1.0)
             for ref in ready:
                 key = self._waiting.pop(ref)
                 yield key, self._value(key, ref)
 
     def _value(self, key: Hashable, ref: Ref) -> Any:
-        errors = self._ray.exceptions
+        errors = self.ray.exceptions
         try:
-            return self._ray.get(ref)
+            return self.ray.get(ref)
         except errors.RayTaskError as error:
-            raise _of_task(error) from error
+            raise of_task(error) from error
         except errors.RayError as error:
             raise InputError(
-                f"{_said(key)} lost its worker {RETRIES + 1} times ({_first_line(error)}): look at "
+                f"{_said(key)} lost its worker {RETRIES + 1} times ({first_line(error)}): look at "
                 "the nodes' memory and logs; the same command goes on with what is left"
             ) from error
 
@@ -120,7 +125,7 @@ def connected(where: Where) -> Iterator[RayCluster]:
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         raise InputError(
             f"the Ray cluster {where.address or 'of this machine'} cannot be joined "
-            f"({_first_line(error)}): the same versions of Ray and Python must be on all nodes, "
+            f"({first_line(error)}): the same versions of Ray and Python must be on all nodes, "
             "and this machine must be one of them (`ray start --address=HOST:PORT`)"
         ) from error
     try:
@@ -141,7 +146,7 @@ def _check_answers(address: str) -> None:
         ) from error
 
 
-def _of_task(error: Any) -> Exception:
+def of_task(error: Any) -> Exception:
     """What a task raised, as if it had run here."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, CalaError):
@@ -163,7 +168,7 @@ def _version() -> str:
         return ""
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     lines = [line for line in str(error).splitlines() if line.strip()]
     return shown(lines[0])[:200] if lines else type(error).__name__
 
