@@ -69,11 +69,16 @@ class RayCluster:
 
     def results(self) -> Iterator[tuple[Hashable, Any]]:
         """Every submitted task once, as they finish; more may be submitted meanwhile."""
-        while self._waiting:
-            ready, _ = self.ray.wait(list(self._waiting), num_returns=1, timeout=1.0)
-            for ref in ready:
-                key = self._waiting.pop(ref)
-                yield key, self._value(key, ref)
+        try:
+            while self._waiting:
+                ready, _ = self.ray.wait(list(self._waiting), num_returns=1, timeout=1.0)
+                for ref in ready:
+                    key = self._waiting.pop(ref)
+                    yield key, self._value(key, ref)
+        finally:  # nobody waits for the rest any more
+            for ref in self._waiting:
+                self.ray.cancel(ref)
+            self._waiting.clear()
 
     def _value(self, key: Hashable, ref: Ref) -> Any:
         errors = self.ray.exceptions
@@ -103,6 +108,8 @@ def connected(where: Where) -> Iterator[RayCluster]:
     """A cluster for as long as the block lasts; one that was started for it ends with it."""
     # Nothing is to be sent to anyone who was not asked.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Where one task fails the others are given up, and their errors say nothing more.
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
     try:
         import ray
     except ImportError as error:

@@ -72,9 +72,8 @@ class ShardWriter:
             raise InputError(f"{len(names)} class names: give at least one, and none twice")
         if len(set(keys)) < len(keys):
             raise InputError("two work units have the same key: give each its own")
-        wanted = Manifest(
-            dim, dtype, len(names), dict(provenance or {}), scale, expected=tuple(keys)
-        )
+        stated = json.loads(json.dumps(provenance or {}))  # as it will be read again
+        wanted = Manifest(dim, dtype, len(names), stated, scale, expected=tuple(keys))
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._lock = FileLock(self.folder / ".lock")
