@@ -20,12 +20,17 @@ from cala.benchmark.runner import fit_configured
 from cala.benchmark.sources import Source
 from cala.cluster.ray_engine import RayCluster
 from cala.data.embeddings import Embeddings
-from cala.data.protocol import Protocol
+from cala.data.protocol import Protocol, make_protocol
 from cala.data.shard_rows import open_shards
+from cala.encoders import Transform
+from cala.encoders.encode import encode_set
+from cala.encoders.weights import load_encoder_file
 from cala.errors import InputError
+from cala.training.session import BaseSession, train_base
 from cli.inside import inside
 from cluster.nodes import TwoNodes, wait_for
 from problems import blobs
+from scans import FIRST, IMAGES, N_BASE
 
 __all__ = ["inside"]
 pytestmark = pytest.mark.filterwarnings("ignore::cala.errors.BaseQueryWarning")
@@ -172,9 +177,8 @@ def test_shards_are_those_of_one_process(nodes, inside, tmp_path):
     assert code == 0, err
     assert "12 training and 6 test images" in said
     assert contents(here) == contents(there)
-    (there / "shard-00001.safetensors").unlink()  # only that is made again
-    code, _, err = inside("encode", images, "-o", there, "--test", 0.3, *ENCODE, "--on", "ray")
-    assert code == 0, err
+    (there / "shard-00001.safetensors").unlink()  # only that is made again, and anywhere
+    assert inside("encode", images, "-o", there, "--test", 0.3, *ENCODE)[0] == 0
     assert contents(here) == contents(there)
 
 
@@ -224,3 +228,26 @@ def test_trainings_of_a_grid_end_with_the_same_weights(nodes, inside, tmp_path):
     code, _, err = inside("train", images, "-o", tmp_path / "ray", *options, "--on", "ray")
     assert code == 2
     assert "add --resume" in err
+
+
+@pytest.mark.long
+def test_courses_are_played_on_nodes_once_per_host(nodes, cells, tmp_path, monkeypatch):
+    """Systems that train their encoder in sessions: images and encoder travel, courses return."""
+    monkeypatch.setenv("CALA_CACHE", str(tmp_path / "cache"))
+    nodes.mend()
+    protocol = make_protocol(10, base=N_BASE, way=2, shot=5, sessions=2, name="scans")
+    recipe = replace(FIRST, transform=Transform(8, 10), store=10).lasting(2)
+    file = train_base(BaseSession(IMAGES, recipe, N_BASE, tmp_path / "first", holdout=4))
+    encoder = load_encoder_file(file)
+    data = encode_set(IMAGES, encoder, base=range(N_BASE), pairs=12, fake_images=10)
+    scans = Source(data.relabelled(protocol), "scans", IMAGES, encoder)
+    job = RunConfig("scans", ("bidist", "bidist+la", "nearest-mean"), ("random:0", "random:1"),
+                    adapter=QUICK)  # fmt: skip
+    execute(job, scans, protocol, out=tmp_path / "here")
+    execute(job, scans, protocol, out=tmp_path / "ray", cells=cells)
+    records = [(tmp_path / place / "records.jsonl").read_text() for place in ("here", "ray")]
+    assert records[0] == records[1]
+    for path in sorted((tmp_path / "here" / "courses").glob("*.safetensors")):
+        ours, theirs = load_file(tmp_path / "ray" / "courses" / path.name), load_file(path)
+        assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
+    assert len(list((tmp_path / "ray" / "artifacts").iterdir())) == 3

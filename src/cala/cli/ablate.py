@@ -41,8 +41,10 @@ def ablate(
 
     from cala.benchmark.ablation import CHOICES, TrainedOnce, ablation_configs, choice_name
     from cala.benchmark.terminal import console
+    from cala.cluster import read_on
     from cala.results import Results
 
+    read_on(options.on)
     what = choice_name(what)
     problem = bench.load(dataset, [method], options)
     usual = bench.configured(problem, [method], options)
