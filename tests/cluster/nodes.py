@@ -20,6 +20,10 @@ class TwoNodes:
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
         os.environ["RAY_AUTH_MODE"] = "disabled"
         os.environ["RAY_IGNORE_UNHANDLED_ERRORS"] = "1"
+        # A lost node is given up after seconds, not after a minute.
+        for server in ("raylet", "core_worker"):
+            os.environ[f"RAY_{server}_rpc_server_reconnect_timeout_base_s"] = "1"
+            os.environ[f"RAY_{server}_rpc_server_reconnect_timeout_max_s"] = "5"
         os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
         import ray
         from ray.cluster_utils import Cluster

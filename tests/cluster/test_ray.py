@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from dataclasses import replace
 
@@ -62,23 +63,25 @@ def config(methods=TWO, draws="random:3", seeds=(0, 1)) -> RunConfig:
 
 
 def slowly(marks, seconds):
-    """A fit whose heads leave a mark and take their time when a cell begins with them."""
+    """A fit whose heads leave a mark and take their time when a cell begins on a node."""
+    here = os.getpid()
 
     def fit(config, method, seed, data, protocol):
         head = fit_configured(config, method, seed, data, protocol)
+        plain = type(head)
 
-        class Slow(type(head)):
+        class Slow(plain):
             def fork(self):
-                with marks.open("a") as file:
-                    file.write(f"{method} {seed}\n")
-                time.sleep(seconds)
-                self.__class__ = type(head)
+                if os.getpid() != here:
+                    with marks.open("a") as file:
+                        file.write("begun\n")
+                    time.sleep(seconds)
+                self.__class__ = plain
                 try:
-                    return head_fork(self)
+                    return plain.fork(self)
                 finally:
                     self.__class__ = Slow
 
-        head_fork = type(head).fork
         head.__class__ = Slow
         return head
 
@@ -102,30 +105,6 @@ def test_the_folder_is_that_of_one_process(cells, tmp_path):
     assert "cala-plus, seed 1: fitting" in said
     costs = [json.loads(line) for line in (tmp_path / "ray/costs.jsonl").read_text().splitlines()]
     assert len({(c["method"], c["draw"], c["seed"]) for c in costs}) == 12
-
-
-def test_a_killed_node_loses_nothing_and_nothing_is_written_twice(nodes, cells, tmp_path):
-    """Cells run in the middle of it: more begin than there are, and each is recorded once."""
-    nodes.mend()
-    job, marks, out = config(draws="random:6", seeds=(0,)), tmp_path / "marks", tmp_path / "ray"
-    finished = []
-
-    def kill_in_the_middle(done, total):
-        finished.append(done)
-        if done == 3:
-            begun = len(marks.read_text().splitlines())
-            wait_for(lambda: len(marks.read_text().splitlines()) >= min(begun, 4))
-            nodes.kill_one()
-
-    fit = slowly(marks, 0.7)
-    execute(job, source(), PROTOCOL, out=out, cells=cells, fit=fit, advance=kill_in_the_middle)
-    execute(job, source(), PROTOCOL, out=tmp_path / "here")
-    assert (out / "records.jsonl").read_text() == (tmp_path / "here/records.jsonl").read_text()
-    assert finished == list(range(13))
-    # Two forks more per method and draw are of the figures, in this process.
-    cells_begun = len(marks.read_text().splitlines())
-    assert cells_begun > 12
-    nodes.mend()
 
 
 def test_a_stopped_run_goes_on(cells, tmp_path):
@@ -182,6 +161,25 @@ def test_shards_are_those_of_one_process(nodes, inside, tmp_path):
     assert contents(here) == contents(there)
 
 
+def test_trainings_of_a_grid_end_with_the_same_weights(nodes, inside, tmp_path):
+    nodes.mend()
+    images = photos(tmp_path / "photos", 12)
+    options = ("--epochs", 2, "--encoder", "resnet20", "--seeds", 2, "--threads", 1, "-q",
+               "--recipe", "fast-cifar100", "--batch", 8)  # fmt: skip
+    assert inside("train", images, "-o", tmp_path / "here", *options)[0] == 0
+    code, said, err = inside("train", images, "-o", tmp_path / "ray", *options, "--on", "ray")
+    assert code == 0, err
+    assert said.count("encoder: ") == 2
+    for seed in ("seed-0", "seed-1"):
+        ours, theirs = (
+            load_file(tmp_path / place / seed / "encoder.safetensors") for place in ("ray", "here")
+        )
+        assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
+    code, _, err = inside("train", images, "-o", tmp_path / "ray", *options, "--on", "ray")
+    assert code == 2
+    assert "add --resume" in err
+
+
 def test_each_image_once_though_a_node_is_killed(nodes, inside, tmp_path, monkeypatch):
     from cala.data import shard_writer
 
@@ -208,26 +206,29 @@ def test_each_image_once_though_a_node_is_killed(nodes, inside, tmp_path, monkey
         == sorted(path.relative_to(images).as_posix() for path in images.glob("*/*.png"))
     )
     shards.verify()
-    nodes.mend()
 
 
-def test_trainings_of_a_grid_end_with_the_same_weights(nodes, inside, tmp_path):
+def test_a_killed_node_loses_nothing_and_nothing_is_written_twice(nodes, cells, tmp_path):
+    """Cells run in the middle of it: more begin than there are, and each is recorded once."""
     nodes.mend()
-    images = photos(tmp_path / "photos", 12)
-    options = ("--epochs", 2, "--encoder", "resnet20", "--seeds", 2, "--threads", 1, "-q",
-               "--recipe", "fast-cifar100", "--batch", 8)  # fmt: skip
-    assert inside("train", images, "-o", tmp_path / "here", *options)[0] == 0
-    code, said, err = inside("train", images, "-o", tmp_path / "ray", *options, "--on", "ray")
-    assert code == 0, err
-    assert said.count("encoder: ") == 2
-    for seed in ("seed-0", "seed-1"):
-        ours, theirs = (
-            load_file(tmp_path / place / seed / "encoder.safetensors") for place in ("ray", "here")
-        )
-        assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
-    code, _, err = inside("train", images, "-o", tmp_path / "ray", *options, "--on", "ray")
-    assert code == 2
-    assert "add --resume" in err
+    job, marks, out = config(draws="random:6", seeds=(0,)), tmp_path / "marks", tmp_path / "ray"
+    finished = []
+
+    def begun():
+        return len(marks.read_text().splitlines())
+
+    def kill_in_the_middle(done, total):
+        finished.append(done)
+        if done == 3:
+            wait_for(lambda: begun() > 4)  # both nodes are at it
+            nodes.kill_one()
+
+    fit = slowly(marks, 0.7)
+    execute(job, source(), PROTOCOL, out=out, cells=cells, fit=fit, advance=kill_in_the_middle)
+    execute(job, source(), PROTOCOL, out=tmp_path / "here")
+    assert (out / "records.jsonl").read_text() == (tmp_path / "here/records.jsonl").read_text()
+    assert finished == list(range(13))
+    assert begun() > 12
 
 
 @pytest.mark.long
