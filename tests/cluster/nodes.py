@@ -20,6 +20,7 @@ class TwoNodes:
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
         os.environ["RAY_AUTH_MODE"] = "disabled"
         os.environ["RAY_IGNORE_UNHANDLED_ERRORS"] = "1"
+        os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  (usually 15)
         # A lost node is given up after seconds, not after a minute.
         for server in ("raylet", "core_worker"):
             os.environ[f"RAY_{server}_rpc_server_reconnect_timeout_base_s"] = "1"

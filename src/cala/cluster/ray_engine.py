@@ -108,6 +108,8 @@ def connected(where: Where) -> Iterator[RayCluster]:
     """A cluster for as long as the block lasts; one that was started for it ends with it."""
     # Nothing is to be sent to anyone who was not asked.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # A cluster started for this command works at its priority; Ray's own is the lowest but four.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     # Where one task fails the others are given up, and their errors say nothing more.
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
     try:
