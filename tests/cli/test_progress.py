@@ -9,7 +9,7 @@ import warnings
 
 import pytest
 
-from cala.cli.noting import noting
+from cala.benchmark.noting import noting
 from cala.cli.progress import Lines, progress, progress_bar
 from cala.data.watching import watched
 from cala.errors import FallbackWarning

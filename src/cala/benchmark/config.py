@@ -62,6 +62,11 @@ class RunConfig:
         changes = HEADS[split_name(method)[0]].changes_encoder
         return self.few_draws if changes and self.few_draws is not None else self.draws
 
+    def shown_draw(self, method: str) -> str:
+        """The draw that a method's figures show: the canonical one, or the first."""
+        names = self.draws_of(method)
+        return "canonical" if "canonical" in names else names[0]
+
     @property
     def cells(self) -> set[Cell]:
         return {(m, d, s) for m in self.methods for d in self.draws_of(m) for s in self.seeds}

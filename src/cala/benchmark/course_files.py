@@ -40,17 +40,25 @@ class Courses:
         host = host_of(method)
         if not HEADS[host].changes_encoder:
             return None
-        key = (host, draw.name, seed)
-        found = self._kept.get(key) or self._read(key)
+        found = self.find(host, draw.name, seed)
         if found is None:
             if self._room is None or self._room[0] != (host, seed):
                 room = Classroom(host, head, source, protocol, seed, self.full)
                 self._room = (host, seed), room
             found = self._room[1].play(draw, progress)
-            self._write(key, found)
-        if self.folder is None:
-            self._kept[key] = found
+            self.keep(host, draw.name, seed, found)
         return found
+
+    def find(self, host: str, draw: str, seed: int) -> Course | None:
+        """A course that was played before; None if it was not."""
+        key = (host, draw, seed)
+        return self._kept.get(key) or self._read(key)
+
+    def keep(self, host: str, draw: str, seed: int, course: Course) -> None:
+        key = (host, draw, seed)
+        self._write(key, course)
+        if self.folder is None:
+            self._kept[key] = course
 
     def _path(self, key: tuple[str, str, int]) -> Path | None:
         if self.folder is None:

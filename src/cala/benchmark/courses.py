@@ -169,14 +169,15 @@ class Classroom:
 def _all_threads() -> Iterator[None]:
     """Training wants every thread, scoring small arrays does not."""
     before = torch.get_num_threads()
-    torch.set_num_threads(max(before, _threads()))
+    torch.set_num_threads(max(before, session_threads()))
     try:
         yield
     finally:
         torch.set_num_threads(before)
 
 
-def _threads() -> int:
+def session_threads() -> int:
+    """Threads that sessions train with."""
     given = os.environ.get("OMP_NUM_THREADS", "")
     return int(given) if given.isdecimal() and int(given) > 0 else os.cpu_count() or 1
 

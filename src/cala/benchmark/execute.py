@@ -15,7 +15,7 @@ from cala.benchmark.course_files import Courses
 from cala.benchmark.courses import check_images
 from cala.benchmark.draws import make_draw
 from cala.benchmark.folder import RunFolder
-from cala.benchmark.runner import Fit, run_cells, say_session
+from cala.benchmark.runner import Cells, Fit, run_cells, say_session
 from cala.benchmark.sources import Own, Source, host_of, source_of
 from cala.benchmark.tables import as_csv, latex, markdown
 from cala.benchmark.terminal import session_notes
@@ -35,12 +35,14 @@ def execute(
     out: Path,
     courses: Path | None = None,
     fit: Fit | None = None,
+    cells: Cells = run_cells,
     progress: Callable[[str], None] = lambda line: None,
     advance: Callable[[int, int], None] = lambda done, total: None,
 ) -> Results:
     """Run what is not there yet, and write everything that follows from the records.
 
     fit, own : as for `run_cells`
+    cells : what plays cells, in this process or elsewhere; it writes nothing itself
     courses : folder of courses that this run shares with others; its own by default
     advance : called with the number of finished cells and of all cells
     """
@@ -63,7 +65,7 @@ def execute(
                 mine = source_of(method, usual, own)
                 _save(path, head, config, method, mine, protocol, played, progress)
 
-        cells = run_cells(
+        played_cells = cells(
             config,
             usual,
             protocol,
@@ -75,9 +77,10 @@ def execute(
             costs=folder.append_cost,
             progress=progress,
         )
-        for cell in cells:
+        for cell in played_cells:
             folder.append(cell)
             advance(len(wanted & finished(folder.records)), len(wanted))
+        folder.put_in_order()
         results = Results(folder.records)
         write_summary(out, folder.config, results)
         draws = folder.config["draws"]
@@ -112,7 +115,7 @@ def _save(
     progress: Callable[[str], None],
 ) -> None:
     data, names = source.data, config.draws_of(method)
-    name = "canonical" if "canonical" in names else names[0]
+    name = config.shown_draw(method)
     draws = [make_draw(d, protocol, data.y_train, data.learnable()) for d in names]
     meta = {
         **describe_artifact(method, head, data, protocol, draws),

@@ -65,6 +65,23 @@ class RunFolder:
             os.fsync(file.fileno())
         self.records += records
 
+    def put_in_order(self) -> None:
+        """Sort cells as the configuration lists them, whatever the order they finished in."""
+        places = [
+            {name: i for i, name in enumerate(self.config[key])}
+            for key in ("methods", "seeds", "draws")
+        ]
+
+        def place(record: Record) -> tuple[int, ...]:
+            values = (record.method, record.seed, record.draw)
+            cell = (known.get(v, len(known)) for known, v in zip(places, values, strict=True))
+            return *cell, record.session
+
+        ordered = sorted(self.records, key=place)
+        if ordered != self.records:
+            write_text(self.path / "records.jsonl", "".join(r.line() for r in ordered))
+            self.records = ordered
+
     def append_cost(self, cost: Cost) -> None:
         """Add what a cell took; to be called before its records are added."""
         with (self.path / "costs.jsonl").open("a", encoding="utf-8") as file:

@@ -31,6 +31,8 @@ from cala.metrics import SessionMetrics, session_metrics
 from cala.records import Cell, Record
 
 Fit = Callable[[RunConfig, str, int, Embeddings, Protocol], Head]
+Cells = Callable[..., Iterator[list[Record]]]
+"""What plays the cells of a run: `run_cells`, or something with the same arguments."""
 
 
 def fit_method(
@@ -155,30 +157,54 @@ def run_cells(
     """
     own = own or {}
     courses = courses or Courses(None, config.full_sessions)
-    data = usual.data
-    draws = [make_draw(name, protocol, data.y_train, data.learnable()) for name in config.draws]
-    for note in _holdout_notes(config, done, usual, own):
+    for note in holdout_notes(config, done, usual, own):
         progress(note)
+    for method, seed, left in unfinished(config, usual.data, protocol, done):
+        progress(f"{method}, seed {seed}: fitting")
+        mine = source_of(method, usual, own)
+        start = perf_counter()
+        head = (fit or fit_configured)(config, method, seed, mine.data, protocol)
+        took = perf_counter() - start
+        fitted(method, seed, head)
+        for draw in left:
+            progress(f"{method}, seed {seed}: {draw.name}")
+            said = partial(say_session, progress, f"{method}, seed {seed}: {draw.name}")
+            course = courses.of(method, head, mine, protocol, draw, seed, said)
+            cost, records = play_cell(method, seed, head, took, mine.data, protocol, draw, course)
+            costs(cost)
+            yield records
+
+
+def unfinished(
+    config: RunConfig, data: Embeddings, protocol: Protocol, done: Set[Cell]
+) -> list[tuple[str, int, list[ShotDraw]]]:
+    """Methods and seeds with draws that are still to be played, in order."""
+    draws = [make_draw(name, protocol, data.y_train, data.learnable()) for name in config.draws]
+    found = []
     for method in config.methods:
+        wanted = config.draws_of(method)
         for seed in config.seeds:
-            wanted = config.draws_of(method)
             left = [d for d in draws if d.name in wanted and (method, d.name, seed) not in done]
-            if not left:
-                continue
-            progress(f"{method}, seed {seed}: fitting")
-            mine = source_of(method, usual, own)
-            start = perf_counter()
-            head = (fit or fit_configured)(config, method, seed, mine.data, protocol)
-            took = perf_counter() - start
-            fitted(method, seed, head)
-            for draw in left:
-                progress(f"{method}, seed {seed}: {draw.name}")
-                clock = _Clock()
-                said = partial(say_session, progress, f"{method}, seed {seed}: {draw.name}")
-                course = courses.of(method, head, mine, protocol, draw, seed, said)
-                sessions = run_draw(head, mine.data, protocol, draw, course=course, added=clock)
-                costs(_cost(method, draw.name, seed, took, clock, course))
-                yield cell_records(method, draw.name, seed, sessions, mine.data, protocol)
+            if left:
+                found.append((method, seed, left))
+    return found
+
+
+def play_cell(
+    method: str,
+    seed: int,
+    head: Head,
+    took: float,
+    data: Embeddings,
+    protocol: Protocol,
+    draw: ShotDraw,
+    course: Course | None,
+) -> tuple[Cost, list[Record]]:
+    """One draw for a fitted head; took : seconds of fitting it"""
+    clock = _Clock()
+    sessions = run_draw(head, data, protocol, draw, course=course, added=clock)
+    cost = _cost(method, draw.name, seed, took, clock, course)
+    return cost, cell_records(method, draw.name, seed, sessions, data, protocol)
 
 
 def _cost(
@@ -217,7 +243,7 @@ class _Clock:
         return 0 if self._head is None else self.bytes - head_bytes(plain_host(self._head))
 
 
-def _holdout_notes(config: RunConfig, done: Set[Cell], usual: Source, own: Own) -> list[str]:
+def holdout_notes(config: RunConfig, done: Set[Cell], usual: Source, own: Own) -> list[str]:
     """One note per embeddings that methods with unfinished cells use."""
     left = [
         method

@@ -41,20 +41,23 @@ def ablate(
 
     from cala.benchmark.ablation import CHOICES, TrainedOnce, ablation_configs, choice_name
     from cala.benchmark.terminal import console
+    from cala.cluster import read_on
     from cala.results import Results
 
+    read_on(options.on)
     what = choice_name(what)
     problem = bench.load(dataset, [method], options)
     usual = bench.configured(problem, [method], options)
     configs = ablation_configs(usual, what, comma_separated(values), problem.protocol, retrain)
     place = bench.place(problem, usual, options, f"-{what}{'-retrain' * retrain}")
-    run = bench.Runner(problem, options.quiet or options.as_json)
     fit = TrainedOnce() if what == "gamma" and not retrain else None
     records = []
-    for value, config in configs.items():
-        title = f"{what}={value}"
-        results = run(config, place / title, title, fit, place / "courses")
-        records += [replace(r, method=title) for r in results.records]
+    with bench.cells_on(options.on) as cells:
+        run = bench.Runner(problem, options.quiet or options.as_json, cells)
+        for value, config in configs.items():
+            title = f"{what}={value}"
+            results = run(config, place / title, title, fit, place / "courses")
+            records += [replace(r, method=title) for r in results.records]
     found = Results(records)
     if options.as_json:
         typer.echo(json.dumps(found.as_json(), indent=1, ensure_ascii=False))

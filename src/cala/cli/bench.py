@@ -14,7 +14,7 @@ from cala.errors import InputError
 if TYPE_CHECKING:
     from cala.benchmark.config import RunConfig
     from cala.benchmark.problem import Problem
-    from cala.benchmark.runner import Fit
+    from cala.benchmark.runner import Cells, Fit
     from cala.benchmark.sources import Choices
     from cala.results import Results
 
@@ -117,11 +117,12 @@ def place(problem: Problem, config: RunConfig, options: BenchOptions, what: str 
 class Runner:
     """Runs configurations of one problem; what is noted twice is said once.
 
+    cells : plays them elsewhere than in this process
     Progress and notes go to stderr: stdout is for results.
     """
 
-    def __init__(self, problem: Problem, quiet: bool) -> None:
-        self.problem, self.quiet = problem, quiet
+    def __init__(self, problem: Problem, quiet: bool, cells: Cells | None = None) -> None:
+        self.problem, self.quiet, self.cells = problem, quiet, cells
         self._said: set[str] = set()
 
     def __call__(
@@ -135,8 +136,8 @@ class Runner:
         import torch
 
         from cala.benchmark.execute import execute
-        from cala.benchmark.runner import fit_configured
-        from cala.cli.noting import noting
+        from cala.benchmark.noting import noting
+        from cala.benchmark.runner import fit_configured, run_cells
         from cala.cli.progress import Lines
         from cala.data.watching import watching
 
@@ -180,10 +181,28 @@ class Runner:
                 own=self.problem.own,
                 out=place,
                 courses=courses,
-                fit=noting(fit or fit_configured, note),
+                # Elsewhere notes come back as lines, and a head that was kept here is of no use.
+                fit=None if self.cells else noting(fit or fit_configured, note),
+                cells=self.cells or run_cells,
                 progress=progress,
                 advance=advance,
             )
+
+
+@contextmanager
+def cells_on(on: str) -> Iterator[Cells | None]:
+    """What plays cells where `--on` says; None for this process."""
+    from cala.cluster import read_on
+
+    where = read_on(on)
+    if where is None:
+        yield None
+        return
+    from cala.benchmark.ray_cells import RayCells
+    from cala.cluster.ray_engine import connected
+
+    with connected(where) as cluster:
+        yield RayCells(cluster)
 
 
 @contextmanager

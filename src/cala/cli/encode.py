@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import typer
 
-from cala.cli.options import ALLOW_SEEN, KIND, TEST, VIEWS
+from cala.cli.options import ALLOW_SEEN, KIND, ON, TEST, VIEWS
 
 
 def register(app: typer.Typer) -> None:
@@ -16,7 +17,11 @@ def register(app: typer.Typer) -> None:
 def encode(
     dataset: str = typer.Argument(..., help="A folder of images, or a benchmark's name."),
     out: Path = typer.Option(
-        ..., "-o", "--out", help="Embeddings file (.npz, .safetensors, .parquet)."
+        ...,
+        "-o",
+        "--out",
+        help="Embeddings file (.npz, .safetensors, .parquet), or a folder NAME.shards that is "
+        "written part by part, for collections of any size.",
     ),
     encoder: str = typer.Option(
         "efficientnet-lite0",
@@ -38,6 +43,10 @@ def encode(
     test: float | None = TEST,
     allow_seen: bool = ALLOW_SEEN,
     half: bool = typer.Option(False, help="Store half precision."),
+    shard_rows: int = typer.Option(
+        4096, min=1, help="NAME.shards: images per shard, and lost at most when stopped."
+    ),
+    on: str = ON,
     skip_bad: bool = typer.Option(False, help="Leave out images that cannot be read."),
     device: str = typer.Option("auto", help="cpu, cuda, cuda:1, mps or auto."),
     threads: int | None = typer.Option(None, min=1, help="Processor threads.", show_default=False),
@@ -48,23 +57,39 @@ def encode(
     What was encoded before comes from the cache; stopped at any moment, the same command goes on.
 
     Example: cala encode photos/ --encoder efficientnet-lite0 --test 0.2 -o photos.npz
+
+    Many: cala encode photos/ -o photos.shards --half --on ray:10.0.0.1:6379
     """
+    from contextlib import ExitStack
+
     import torch
 
     from cala.cli.devices import choose_device
     from cala.cli.progress import progress, progress_bar
+    from cala.cluster import read_on
+    from cala.cluster.ray_engine import connected
     from cala.data.embedding_files import check_target
     from cala.data.embeddings import save_embeddings
     from cala.data.locate import locate
     from cala.data.protocol import base_classes
     from cala.data.sets import open_images
+    from cala.data.shards import is_shards
     from cala.encoders.encode import encode_set
-    from cala.encoders.registry import load_encoder
+    from cala.encoders.encode_shards import encode_shards
+    from cala.encoders.ray_shards import on_ray
+    from cala.encoders.registry import load_encoder, located
+    from cala.errors import InputError
     from cala.files import counted, shown
 
     if threads is not None:
         torch.set_num_threads(threads)
-    check_target(out)
+    where = read_on(on)
+    if where is not None and not is_shards(out):
+        raise InputError(
+            f"--on {on} writes shards: give -o NAME.shards instead of {shown(out.name)}"
+        )
+    if not is_shards(out):
+        check_target(out)
     model = load_encoder(encoder, choose_device(device), views)
     path, kind = locate(dataset, data, kind)
     options = {} if test is None else {"holdout": test}
@@ -76,18 +101,33 @@ def encode(
         share = "; --test 0.2 holds some back" if images.name == "folder" else ""
         note = f"note: {shown(path)} has no test images, which `cala run` needs{share}"
         typer.echo(note, err=True)
-    with progress_bar(f"encoding {shown(path.resolve().name)}", quiet) as advance:
-        found = encode_set(
-            images,
-            model,
-            base=range(base_classes(images.name, len(images.classes), base)),
-            novel=() if allow_seen else None,
-            tta=tta,
-            pairs=fakes,
-            fake_images=fake_images,
-            seed=seed,
-            advance=advance,
+    settings: dict[str, Any] = {
+        "base": range(base_classes(images.name, len(images.classes), base)),
+        "novel": () if allow_seen else None,
+        "tta": tta,
+        "pairs": fakes,
+        "fake_images": fake_images,
+        "seed": seed,
+    }
+    with ExitStack() as around:
+        advance = around.enter_context(
+            progress_bar(f"encoding {shown(path.resolve().name)}", quiet)
         )
+        if is_shards(out):
+            work = None
+            if where is not None:
+                cluster = around.enter_context(connected(where))
+                work = on_ray(cluster, located(encoder), model, views, threads)
+            encode_shards(
+                images, model, out, half=half, rows=shard_rows, work=work, advance=advance,
+                **settings,
+            )  # fmt: skip
+            typer.echo(
+                f"{out}: {len(images.train):,} training and {len(images.test):,} test images, "
+                f"{counted(len(images.classes), 'class')}, {model.dim} dimensions"
+            )
+            return
+        found = encode_set(images, model, advance=advance, **settings)
     save_embeddings(out, found, half=half)
     typer.echo(
         f"{out}: {len(found.x_train):,} training and {len(found.x_test):,} test images, "

@@ -43,6 +43,13 @@ VIEWS = typer.Option(
     "quicker and less accurate.",
     show_default=False,
 )
+ON = typer.Option(
+    "here",
+    "--on",
+    metavar="WHERE",
+    help="here (this process), ray or ray:HOST:PORT: spread the work over a Ray cluster "
+    "(pip install 'cala\\[ray]').",
+)
 AS_JSON = typer.Option(False, "--json", help="Print the summary for machines.")
 
 
@@ -102,6 +109,7 @@ class BenchOptions:
     out: Path | None = typer.Option(
         None, help="Run folder (default: runs/…, named after the options)."
     )
+    on: str = ON
     as_json: bool = AS_JSON
     quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress.")
 

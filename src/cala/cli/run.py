@@ -43,13 +43,17 @@ def run(
 
     Your own: cala run features:my.npz --base 60 --way 5 --sessions 8
 
+    On a cluster: cala run cifar100 --methods all --seeds 5 --on ray:10.0.0.1:6379
+
     An encoder for one host: cala run --methods cala,alice+cala --embeddings alice=alice.npz
     """
     from cala.benchmark.able import ALL, able
     from cala.benchmark.side_by_side import find_method
     from cala.benchmark.terminal import console
+    from cala.cluster import read_on
     from cala.heads import method_names
 
+    read_on(options.on)  # what cannot be used is said before anything is read
     whole = methods.strip() == ALL
     listed = method_names() if whole else comma_separated(methods)
     if reference is not None:
@@ -62,7 +66,9 @@ def run(
         problem = replace(problem, notes=(*problem.notes, *left_out))
     config = bench.configured(problem, listed, options)
     place = bench.place(problem, config, options)
-    results = bench.Runner(problem, options.quiet or options.as_json)(config, place)
+    with bench.cells_on(options.on) as cells:
+        runner = bench.Runner(problem, options.quiet or options.as_json, cells)
+        results = runner(config, place)
     summary = json.loads((place / "summary.json").read_text("utf-8"))
     full = bool(summary["config"].get("full_sessions"))
     if options.as_json:

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from cala.cli.options import KIND, TEST
+from cala.cli.options import KIND, ON, TEST
+from cala.cli.train_many import train_many
 
 if TYPE_CHECKING:
     from cala.data.images import ImageSet
     from cala.training.recipes import Recipe
+    from cala.training.session import BaseSession
 
 USUAL = {"cifar100": "fast-cifar100", "mini_imagenet": "fast-mini-imagenet"}
 PRECISIONS = ("full", "bf16", "fp16")
@@ -65,11 +67,18 @@ def train(
         None, help="Weights to start from: a file, or a shipped encoder.", show_default=False
     ),
     seed: int = typer.Option(0, min=0, help="Seed of weights, order, augmentation and hold-out."),
+    seeds: int = typer.Option(
+        1, min=1, help="Train so many encoders, from --seed on, into seed-0, seed-1, … of --out."
+    ),
+    on: str = ON,
     resume: bool = typer.Option(False, help="Continue the run in the folder."),
     minutes: float = typer.Option(5.0, min=0.0, help="Minutes between checkpoints."),
     device: str = typer.Option("auto", help="cpu, cuda, cuda:1, mps or auto."),
     devices: int = typer.Option(
-        1, min=1, help="Number of devices; more than one needs cala[train]."
+        1, min=1, help="Devices of each node; more than one needs cala\\[train]."
+    ),
+    nodes: int = typer.Option(
+        1, min=1, help="Machines that train together; torchrun starts the command on each of them."
     ),
     strategy: str = typer.Option("ddp", help="How several devices share the work, such as ddp."),
     tensorboard: bool = typer.Option(False, help="Also write TensorBoard events."),
@@ -84,7 +93,55 @@ def train(
     Ctrl-C writes a checkpoint; --resume continues, and ends with the same weights.
 
     Example: cala train photos/ -o base --base 20 --test 0.2 --holdout 5
+
+    Five encoders on a cluster: cala train photos/ -o bases --seeds 5 --on ray
+
+    Two machines: torchrun --nnodes 2 --rdzv-backend c10d --rdzv-endpoint HOST:29400 -m cala train …
     """
+    from cala.cluster import read_on
+
+    given = dict(locals())
+    where, given = read_on(given.pop("on")), {k: v for k, v in given.items() if k != "read_on"}
+    if seeds == 1 and where is None:
+        train_one(given)
+    else:
+        train_many(given, where)
+
+
+def train_one(given: dict[str, Any]) -> None:
+    """One training in this process; given : the command's options"""
+    from cala.training.events import epoch_events
+    from cala.training.session import train_base
+
+    out, quiet = given["out"], given["quiet"]
+    session = make_session(given)
+    first = session.ranks.rank == 0
+    events = epoch_events(out) if given["tensorboard"] and first else None
+    with _Stop() as stop, _Screen(session.recipe, quiet or not first) as screen:
+
+        def after_epoch(line: dict[str, Any]) -> None:
+            screen.epoch(line)
+            if events is not None:
+                events(line)
+
+        path = train_base(
+            session,
+            resume=given["resume"],
+            stop=stop.asked,
+            loading=screen.loading,
+            after_step=screen.step,
+            after_epoch=after_epoch,
+        )
+    if not first:
+        return
+    if path is None:
+        typer.echo(f"stopped; the same command with --resume continues from {out}", err=True)
+        raise typer.Exit(130)
+    typer.echo(f"encoder: {path}")
+
+
+def make_session(given: dict[str, Any]) -> BaseSession:
+    """What the command's options ask for."""
     import torch
 
     from cala.cli.devices import choose_device
@@ -94,23 +151,25 @@ def train(
     from cala.encoders.registry import weights_file
     from cala.errors import InputError
     from cala.methods import METHODS
-    from cala.training.devices import FabricRanks, Single
-    from cala.training.events import epoch_events
+    from cala.training.devices import FabricRanks, make_ranks
     from cala.training.objective import BaseModel
-    from cala.training.session import BaseSession, train_base
+    from cala.training.session import BaseSession
 
-    if threads is not None:
-        torch.set_num_threads(threads)
-    options: dict[str, Any] = {} if test is None else {"holdout": test}
-    with progress(quiet):
-        images = open_images(data, kind, on_bad="skip" if skip_bad else "raise", **options)
+    method, views, holdout = given["method"], given["views"], given["holdout"]
+    epochs, budget, batch = given["epochs"], given["budget"], given["batch"]
+    if given["threads"] is not None:
+        torch.set_num_threads(given["threads"])
+    options: dict[str, Any] = {} if given["test"] is None else {"holdout": given["test"]}
+    with progress(given["quiet"]):
+        on_bad = "skip" if given["skip_bad"] else "raise"
+        images = open_images(given["data"], given["kind"], on_bad=on_bad, **options)
     for bad in images.skipped:
         typer.echo(f"left out: {bad.name} ({bad.why})", err=True)
-    n_base = base_classes(images.name, len(images.classes), base)
+    n_base = base_classes(images.name, len(images.classes), given["base"])
     system = None if method is None else METHODS[method]
-    chosen = _recipe(images, recipe)
+    chosen = _recipe(images, given["recipe"])
     if system is not None:
-        if system.continues and init is None:
+        if system.continues and given["init"] is None:
             raise InputError(
                 f"{method} continues an ordinary base session: train one with `cala train` first, "
                 "and give its encoder as --init"
@@ -126,55 +185,33 @@ def train(
         chosen = chosen.changed(views=views)
     if epochs is not None and budget is not None:
         raise InputError("--epochs and --budget both say how long to train: give one of them")
-    chosen = chosen.changed(encoder=encoder, batch=batch, lr=lr)
+    chosen = chosen.changed(encoder=given["encoder"], batch=batch, lr=given["lr"])
     if epochs is not None:
         chosen = chosen.changed(epochs=epochs) if epochs <= 0 else chosen.lasting(epochs)
-    chosen = chosen.with_settings(settings)
+    chosen = chosen.with_settings(given["settings"])
     if batch is None:
         chosen = _fitting(chosen, images, n_base, holdout)
-    place = choose_device(device)
-    ranks = FabricRanks(devices, strategy, place) if devices > 1 else Single()
+    place = choose_device(given["device"])
+    ranks = make_ranks(given["devices"], given["nodes"], given["strategy"], place)
     place = str(ranks.device) if isinstance(ranks, FabricRanks) else place
-    session = BaseSession(
+    return BaseSession(
         images=images,
         recipe=chosen,
         n_base=n_base,
-        out=out,
-        seed=seed,
+        out=given["out"],
+        seed=given["seed"],
         holdout=holdout,
-        selection=selection,
-        init=None if init is None else weights_file(init),
+        selection=given["selection"],
+        init=None if given["init"] is None else weights_file(given["init"]),
         method=method,
         objective=BaseModel.make if system is None else system.objective,
         budget=budget,
         device=place,
-        autocast=_precision(precision, place),
-        compiled=compiled,
-        minutes=minutes,
+        autocast=_precision(given["precision"], place),
+        compiled=given["compiled"],
+        minutes=given["minutes"],
         ranks=ranks,
     )
-    events = epoch_events(out) if tensorboard and ranks.rank == 0 else None
-    with _Stop() as stop, _Screen(chosen, quiet or ranks.rank > 0) as screen:
-
-        def after_epoch(line: dict[str, Any]) -> None:
-            screen.epoch(line)
-            if events is not None:
-                events(line)
-
-        path = train_base(
-            session,
-            resume=resume,
-            stop=stop.asked,
-            loading=screen.loading,
-            after_step=screen.step,
-            after_epoch=after_epoch,
-        )
-    if ranks.rank:
-        return
-    if path is None:
-        typer.echo(f"stopped; the same command with --resume continues from {out}", err=True)
-        raise typer.Exit(130)
-    typer.echo(f"encoder: {path}")
 
 
 def _recipe(images: ImageSet, name: str | None) -> Recipe:

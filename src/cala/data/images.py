@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Protocol as Interface
@@ -153,6 +153,13 @@ class ImageSplit:
         chosen = self._checked(rows)
         names = tuple(self.names[row] for row in chosen)
         return ImageSplit(self.labels[chosen], names, self.pixels.take(chosen))
+
+    def located(self) -> ImageSplit:
+        """The same for a process that runs in another folder: paths are absolute."""
+        if not isinstance(self.pixels, FilePixels):
+            return self
+        paths = tuple(path.absolute() for path in self.pixels.paths)
+        return replace(self, pixels=replace(self.pixels, paths=paths))
 
     def _checked(self, rows: ArrayLike) -> Rows:
         chosen = np.asarray(rows)

@@ -72,9 +72,8 @@ class ShardWriter:
             raise InputError(f"{len(names)} class names: give at least one, and none twice")
         if len(set(keys)) < len(keys):
             raise InputError("two work units have the same key: give each its own")
-        wanted = Manifest(
-            dim, dtype, len(names), dict(provenance or {}), scale, expected=tuple(keys)
-        )
+        stated = json.loads(json.dumps(provenance or {}))  # as it will be read again
+        wanted = Manifest(dim, dtype, len(names), stated, scale, expected=tuple(keys))
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._lock = FileLock(self.folder / ".lock")
@@ -87,6 +86,8 @@ class ShardWriter:
             raise InputError(f"{shown(folder)} cannot be written ({reason(error)})") from error
         try:
             self.manifest = self._resumed(wanted, names)
+            places = enumerate(self.manifest.expected)
+            self._places: dict[str | None, int] = {key: place for place, key in places}
         except BaseException:
             self.close()
             raise
@@ -176,14 +177,25 @@ class ShardWriter:
             raise InputError(f"{shown(key)!r} is none of the work units of {shown(self.folder)}")
         check_choice("split", split, SPLITS)
         members = self._members(split, x, y, names, holdout, pairs)
+        file = self._file(key)
+        path = self.folder / file
+        write_shard(path, members)
+        entry = Shard(file, split, len(members["y"]), path.stat().st_size, sha256(path), key)
+        shards = sorted((*self.manifest.shards, entry), key=self._place)
+        self._enter(replace(self.manifest, shards=tuple(shards), complete=False))
+
+    def _file(self, key: str | None) -> str:
+        """Named after a work unit's place, so that units done in any order make the same folder."""
+        if key in self._places:
+            return f"shard-{self._places[key]:05d}.safetensors"
         taken = {shard.file for shard in self.manifest.shards}
         number = len(taken)
         while (file := f"shard-{number:05d}.safetensors") in taken:
             number += 1
-        path = self.folder / file
-        write_shard(path, members)
-        entry = Shard(file, split, len(members["y"]), path.stat().st_size, sha256(path), key)
-        self._enter(replace(self.manifest, shards=(*self.manifest.shards, entry), complete=False))
+        return file
+
+    def _place(self, shard: Shard) -> int:
+        return self._places.get(shard.key, len(self._places))
 
     def _members(
         self, split: str, x: Any, y: Any, names: Sequence[str] | None, holdout: Any, pairs: Any

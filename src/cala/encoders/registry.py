@@ -63,6 +63,19 @@ def _found(uri: str, device: Device) -> Encoder:
     raise _unknown(uri)
 
 
+def located(uri: str | os.PathLike[str]) -> str:
+    """A URI that means the same in a process that runs elsewhere: paths are absolute."""
+    text = os.fspath(uri)
+    prefix, colon, rest = text.partition(":")
+    if text in ENCODERS:
+        return text
+    if os.path.exists(text):
+        return os.path.abspath(text)
+    if colon and prefix in DOORS and os.path.exists(rest):
+        return f"{prefix}:{os.path.abspath(rest)}"
+    return text
+
+
 def weights_file(name: str) -> Path:
     """The file that weights to start from are in: an encoder that the package ships, or a path."""
     if name in SHIPPED:

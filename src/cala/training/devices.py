@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from typing import Protocol as Interface
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from cala.errors import InputError
+from cala.files import shown
+
+LAUNCHED = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 
 
 class Ranks(Interface):
@@ -55,9 +62,13 @@ class Single:
 
 
 class FabricRanks:
-    """Processes started by lightning-fabric; the command is started again for each of them."""
+    """Processes of one or several nodes, through lightning-fabric.
 
-    def __init__(self, devices: int, strategy: str, device: str) -> None:
+    Those that torchrun or a scheduler started join each other; else fabric starts the command
+    again for each device of this node.
+    """
+
+    def __init__(self, devices: int, strategy: str, device: str, nodes: int = 1) -> None:
         try:
             from lightning_fabric import Fabric
         except ImportError as error:
@@ -66,13 +77,16 @@ class FabricRanks:
             ) from error
         kind = torch.device(device).type
         try:
-            self.fabric: Any = Fabric(accelerator=kind, devices=devices, strategy=strategy)
+            self.fabric: Any = Fabric(
+                accelerator=kind, devices=devices, strategy=strategy, num_nodes=nodes
+            )
             self.fabric.launch()
         except (ValueError, RuntimeError, KeyError) as error:
             first = str(error).splitlines()[0]
+            where = "" if nodes == 1 else f" on each of {nodes} nodes"
             raise InputError(
-                f"{devices} devices of kind {kind} with strategy {strategy!r} cannot be used "
-                f"here ({first})"
+                f"{devices} devices of kind {kind}{where} with strategy {strategy!r} cannot be "
+                f"used here ({first})"
             ) from error
         self.rank = int(self.fabric.global_rank)
         self.world = int(self.fabric.world_size)
@@ -82,14 +96,76 @@ class FabricRanks:
         return torch.device(self.fabric.device)
 
     def wrap(self, model: nn.Module) -> Any:
-        return self.fabric.setup_module(model)
+        with _others():
+            return self.fabric.setup_module(model)
 
     def backward(self, loss: Tensor) -> None:
-        self.fabric.backward(loss)
+        with _others():
+            self.fabric.backward(loss)
 
     def total(self, sums: Tensor) -> Tensor:
-        found: Tensor = self.fabric.all_reduce(sums, reduce_op="sum")
+        with _others():
+            found: Tensor = self.fabric.all_reduce(sums, reduce_op="sum")
         return found
 
     def wait(self) -> None:
-        self.fabric.barrier()
+        with _others():
+            self.fabric.barrier()
+
+
+@contextmanager
+def _others() -> Iterator[None]:
+    """Errors of talking to the other processes, in words."""
+    try:
+        yield
+    except RuntimeError as error:
+        text = str(error)
+        if not isinstance(error, dist.DistError) and "gloo" not in text and "NCCL" not in text:
+            raise
+        raise InputError(
+            f"another process of this training was lost ({text.splitlines()[0][:200]}): start all "
+            "of them again with --resume"
+        ) from error
+
+
+def make_ranks(devices: int, nodes: int, strategy: str, device: str) -> Ranks:
+    """The processes that train: those that were started for it, or those that are asked for."""
+    joined = joining()
+    if joined is None:
+        if nodes > 1 and "MASTER_ADDR" not in os.environ:
+            raise InputError(
+                f"--nodes {nodes}: nobody says where the first node is. Start the command with "
+                f"torchrun --nnodes {nodes} --rdzv-backend c10d --rdzv-endpoint HOST:PORT -m cala "
+                "train …, or set MASTER_ADDR, MASTER_PORT and NODE_RANK on every node"
+            )
+        world = devices * nodes
+        return FabricRanks(devices, strategy, device, nodes) if world > 1 else Single()
+    local, world = joined
+    asked = devices * nodes
+    if asked not in (1, world):
+        raise InputError(
+            f"--devices {devices} on --nodes {nodes} makes {asked} processes, and {world} were "
+            "started (WORLD_SIZE): leave both options out, or start as many"
+        )
+    return FabricRanks(local, strategy, device, world // local) if world > 1 else Single()
+
+
+def joining() -> tuple[int, int] | None:
+    """Processes of this node and of all, where a launcher such as torchrun started them."""
+    if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
+        return None
+    try:
+        rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        local = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+        if not 0 <= rank < world or local < 1 or world % local:
+            raise ValueError
+    except ValueError:
+        given = {name: os.environ.get(name) for name in LAUNCHED if name in os.environ}
+        raise InputError(
+            f"the environment of a launcher makes no sense ({shown(given)}): RANK counts from 0 to "
+            "WORLD_SIZE - 1, and each node has LOCAL_WORLD_SIZE processes"
+        ) from None
+    # Launchers other than torchrun may leave these out; fabric goes by them.
+    os.environ.setdefault("LOCAL_RANK", str(rank % local))
+    os.environ.setdefault("NODE_RANK", os.environ.get("GROUP_RANK", str(rank // local)))
+    return local, world

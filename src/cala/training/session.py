@@ -148,6 +148,7 @@ def train_base(
             if session.budget is not None:  # decided once
                 session = session.lasting(begun.epochs)
             check_same(begun.config, session.config, session.out / CHECKPOINT)
+        _check_same_start(session, begun)
         inherited = inherited_from(session.init, session.images, rows)
         data = load_base(session.images, rows, session.recipe, loading)
         if session.budget is not None and begun is None:
@@ -229,6 +230,18 @@ def _begun(session: BaseSession, resume: bool) -> Begun | None:
             "choose another folder"
         )
     return Begun(*load_checkpoint(checkpoint))
+
+
+def _check_same_start(session: BaseSession, begun: Begun | None) -> None:
+    """Raise on all processes unless all of them continue at the same step."""
+    step = 0 if begun is None else begun.progress.step
+    found = session.ranks.total(torch.tensor([step, step**2], dtype=torch.float64))
+    world = session.ranks.world
+    if float(found[0]) ** 2 != world * float(found[1]):
+        raise InputError(
+            f"not all processes see the same checkpoint in {shown(session.out)} (this one: step "
+            f"{step}): with several nodes --out must be a folder that all of them share"
+        )
 
 
 class _Writer:

@@ -1,0 +1,186 @@
+"""Ray: connect, hand out tasks, take results as they come.
+
+A task is a function of this package and its arguments. It must give the same result whenever it
+is run: one whose worker or node is lost is run again, and its result is handed out once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from cala.cluster.where import Where
+from cala.errors import CalaError, InputError
+from cala.files import reason, shown
+
+RETRIES = 10  # times that a task is run again after its worker or node was lost
+ANSWER = 5.0  # seconds in which a cluster's head must answer
+LOCAL = "local"
+
+Ref = Any
+"""What stands for a value that lies in the cluster; tasks take it in the value's place."""
+
+
+class RayCluster:
+    """A cluster that this process is connected to."""
+
+    def __init__(self, ray: Any) -> None:
+        self.ray = ray
+        self._task = ray.remote(run_task)
+        self._waiting: dict[Ref, Hashable] = {}
+
+    @property
+    def version(self) -> str:
+        """Of cala, which must be the same on all nodes."""
+        return _version()
+
+    @property
+    def cpus(self) -> int:
+        """Processors of all nodes."""
+        return max(1, int(self.ray.cluster_resources().get("CPU", 1)))
+
+    @property
+    def widest(self) -> int:
+        """Processors of the node that has most."""
+        nodes = (node["Resources"] for node in self.ray.nodes() if node["Alive"])
+        return max(1, *(int(resources.get("CPU", 1)) for resources in nodes), 1)
+
+    @property
+    def gpus(self) -> int:
+        return int(self.ray.cluster_resources().get("GPU", 0))
+
+    def put(self, value: Any) -> Ref:
+        """Lay a value into the cluster once; NumPy arrays are read there without a copy."""
+        return self.ray.put(value)
+
+    def submit(
+        self, key: Hashable, task: Callable[..., Any], *arguments: Any, cpus: int = 1, gpus: int = 0
+    ) -> Ref:
+        """Have `task(*arguments)` run somewhere; `results` hands out (key, what it returned)."""
+        chosen = self._task.options(num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES)
+        ref = chosen.remote(_version(), task, *arguments)
+        self._waiting[ref] = key
+        return ref
+
+    def results(self) -> Iterator[tuple[Hashable, Any]]:
+        """Every submitted task once, as they finish; more may be submitted meanwhile."""
+        try:
+            while self._waiting:
+                ready, _ = self.ray.wait(list(self._waiting), num_returns=1, timeout=1.0)
+                for ref in ready:
+                    key = self._waiting.pop(ref)
+                    yield key, self._value(key, ref)
+        finally:  # nobody waits for the rest any more
+            for ref in self._waiting:
+                self.ray.cancel(ref)
+            self._waiting.clear()
+
+    def _value(self, key: Hashable, ref: Ref) -> Any:
+        errors = self.ray.exceptions
+        try:
+            return self.ray.get(ref)
+        except errors.RayTaskError as error:
+            raise of_task(error) from error
+        except errors.RayError as error:
+            raise InputError(
+                f"{_said(key)} lost its worker {RETRIES + 1} times ({first_line(error)}): look at "
+                "the nodes' memory and logs; the same command goes on with what is left"
+            ) from error
+
+
+def run_task(wanted: str, task: Callable[..., Any], *arguments: Any) -> Any:
+    """What runs on a node."""
+    if wanted != _version():
+        raise InputError(
+            f"node {socket.gethostname()} of the cluster has cala {_version()}, and this is "
+            f"{wanted}: install the same version on all nodes"
+        )
+    return task(*arguments)
+
+
+@contextmanager
+def connected(where: Where) -> Iterator[RayCluster]:
+    """A cluster for as long as the block lasts; one that was started for it ends with it."""
+    # Nothing is to be sent to anyone who was not asked.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # A cluster started for this command works at its priority; Ray's own is the lowest but four.
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    # Where one task fails the others are given up, and their errors say nothing more.
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
+    try:
+        import ray
+    except ImportError as error:
+        raise InputError(
+            f"--on ray needs Ray, which is not installed ({reason(error)}): "
+            "pip install 'cala[ray]', on all nodes"
+        ) from error
+    if ray.is_initialized():
+        yield RayCluster(ray)
+        return
+    if where.address not in (None, LOCAL):
+        _check_answers(str(where.address))
+    try:
+        ray.init(
+            where.address,
+            include_dashboard=False if where.address in (None, LOCAL) else None,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        raise InputError(
+            f"the Ray cluster {where.address or 'of this machine'} cannot be joined "
+            f"({first_line(error)}): the same versions of Ray and Python must be on all nodes, "
+            "and this machine must be one of them (`ray start --address=HOST:PORT`)"
+        ) from error
+    try:
+        yield RayCluster(ray)
+    finally:
+        ray.shutdown()  # ends what is still running for us
+
+
+def _check_answers(address: str) -> None:
+    """Say at once that nobody is there; Ray itself tries for a minute."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), ANSWER).close()
+    except (OSError, OverflowError) as error:
+        raise InputError(
+            f"no Ray cluster answers at {shown(address)} ({reason(error)}): start one there with "
+            f"`ray start --head --port={port}`, or leave the address out (--on ray)"
+        ) from error
+
+
+def of_task(error: Any) -> Exception:
+    """What a task raised, as if it had run here."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, CalaError):
+        return cause
+    text = str(error)
+    if "No module named" in text:
+        missing = text[text.rindex("No module named") :].splitlines()[0]
+        return InputError(
+            f"a node of the cluster cannot load cala ({shown(missing)}): install the same "
+            "versions of cala and its extras on all nodes"
+        )
+    return RuntimeError(text)
+
+
+def _version() -> str:
+    try:
+        return version("cala")
+    except PackageNotFoundError:  # run from its sources
+        return ""
+
+
+def first_line(error: BaseException) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return shown(lines[0])[:200] if lines else type(error).__name__
+
+
+def _said(key: Hashable) -> str:
+    return " ".join(map(str, key)).strip() if isinstance(key, tuple) else str(key)

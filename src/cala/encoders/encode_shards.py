@@ -1,0 +1,230 @@
+"""A photo collection of any size -> a folder of shards, slice by slice of the sorted list.
+
+A slice is encoded whole or not at all and its key names it, so a writer that was stopped goes on
+with the slices that are missing, and every image is in exactly one. Nothing goes through the
+embedding cache: the shards are what is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cala.core.mixing import pool_shape
+from cala.data.images import ArrayPixels, ImageSet, ImageSplit
+from cala.data.shard_writer import ShardWriter
+from cala.encoders.base import Encoder
+from cala.encoders.embed import TTA, batch_size
+from cala.encoders.encode import check_unseen
+from cala.encoders.fakes import IMAGES, PAIRS, fake_pool
+from cala.encoders.seen import check_novel, seen_classes
+from cala.errors import InputError
+from cala.registry import check_choice
+
+SHARD_ROWS = 4096
+FAKES = "fake"
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Images that become one shard.
+
+    base : labels of the base classes; tta : as for `embed`
+    """
+
+    key: str
+    split: str
+    images: ImageSplit
+    base: tuple[int, ...]
+    tta: str
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A slice's embeddings (n, d), and which rows the encoder never saw, where that is known."""
+
+    x: NDArray[np.float32]
+    holdout: NDArray[np.bool_] | None
+
+
+Advance = Callable[[int, int], None]
+Work = Callable[[Iterable[Slice]], Iterator[tuple[Slice, Encoded]]]
+"""Encodes slices, in any order."""
+
+
+def encode_slice(
+    encoder: Encoder, piece: Slice, advance: Callable[[int], None] = lambda images: None
+) -> Encoded:
+    """Encode one slice, a batch at a time."""
+    if piece.split == "test":
+        check_unseen(piece.images, encoder)
+    found = np.empty((len(piece.images), encoder.dim), dtype=np.float32)
+    done = 0
+    for pixels in piece.images.batches(batch_size(encoder)):
+        inputs = encoder.inputs(pixels)
+        rows = encoder.encode(inputs)
+        if piece.tta == "flip":
+            rows = (rows + encoder.encode(inputs.flip(-1))) / 2
+        found[done : done + len(rows)] = rows.numpy()
+        done += len(rows)
+        advance(len(rows))
+    if not np.isfinite(found).all():
+        raise InputError("the encoder gave NaN or infinity: its weights are damaged")
+    return Encoded(found, _held_out(piece, encoder) if piece.split == "train" else None)
+
+
+def encode_shards(
+    images: ImageSet,
+    encoder: Encoder,
+    out: Path,
+    *,
+    base: Sequence[int],
+    novel: Sequence[int] | None = None,
+    tta: str = "none",
+    half: bool = True,
+    rows: int = SHARD_ROWS,
+    pairs: int = PAIRS,
+    fake_images: int = IMAGES,
+    seed: int = 0,
+    work: Work | None = None,
+    advance: Advance = lambda done, total: None,
+) -> Path:
+    """Write, or go on with, a folder of shards of both parts of a set and of its fake classes.
+
+    rows : images per shard; half : store half precision
+    work : what encodes slices; one after another in this process by default
+    other arguments as for `encode_set`
+    """
+    check_choice("tta", tta, TTA)
+    if rows < 1:
+        raise InputError(f"shards of {rows} images are not possible: use 1 or more")
+    if not len(images.train):
+        raise InputError(f"{images.name} has no training image to encode")
+    base = sorted(base)
+    seen = seen_classes(images, encoder)
+    if novel is None:
+        novel = sorted(set(range(len(images.classes))) - set(base))
+    check_novel([images.classes[label] for label in novel], seen)
+    parents = _parents(images.train, base, encoder) if pairs else np.zeros(0, dtype=np.int64)
+    columns = np.searchsorted(base, images.train.labels)
+    if len(parents):
+        pairs, fake_images = pool_shape(torch.from_numpy(columns[parents]), pairs, fake_images)
+    else:
+        pairs = 0
+    bounds = [*_bounds("train", len(images.train), rows), *_bounds("test", len(images.test), rows)]
+    total = len(images.train) + len(images.test) + pairs * fake_images
+    provenance = {
+        "encoder": encoder.name,
+        "fingerprint": encoder.fingerprint,
+        "transform": encoder.transform.as_dict(),
+        "tta": tta,
+        "dataset": images.name,
+        "images": _listed(images),
+        "fakes": [pairs, fake_images, seed],
+        "about": encoder.about,
+        "seen": list(seen),
+    }
+    with ShardWriter(
+        out,
+        dim=encoder.dim,
+        classes=images.classes,
+        dtype="float16" if half else "float32",
+        provenance=provenance,
+        scale=encoder.scale,
+        keys=[key for key, *_ in bounds] + [FAKES] * bool(pairs),
+    ) as writer:
+        done = sum(shard.rows for shard in writer.manifest.shards)
+        advance(done, total)
+
+        def count(more: int) -> None:
+            nonlocal done
+            done += more
+            advance(done, total)
+
+        def pieces() -> Iterator[Slice]:
+            for key, split, start, stop in bounds:
+                if key in missing:
+                    part = images.train if split == "train" else images.test
+                    yield Slice(key, split, _cut(part, start, stop), tuple(base), tta)
+
+        missing = set(writer.missing)
+        # In another process nothing is known of a slice before it is done.
+        here = work is None
+        for piece, found in (work or _here(encoder, count))(pieces()):
+            labels, names = piece.images.labels, piece.images.names
+            writer.write(
+                piece.key, found.x, labels, piece.split, names=names, holdout=found.holdout
+            )
+            if not here:
+                count(len(labels))
+        if FAKES in missing:
+            relabelled = replace(images.train, labels=columns)
+            options: dict[str, Any] = {"tta": tta, "seed": seed, "advance": count}
+            pool = fake_pool(
+                relabelled, parents, encoder, pairs=pairs, images=fake_images, **options
+            )
+            numbers = np.arange(len(pool)).repeat(pool.images)
+            both = np.asarray(base)[pool.pairs.numpy()][numbers]
+            writer.write(FAKES, pool.features.flatten(0, 1), numbers, "fake", pairs=both)
+        return writer.finish()
+
+
+def _here(encoder: Encoder, count: Callable[[int], None]) -> Work:
+    def work(pieces: Iterable[Slice]) -> Iterator[tuple[Slice, Encoded]]:
+        for piece in pieces:
+            yield piece, encode_slice(encoder, piece, count)
+
+    return work
+
+
+def _bounds(split: str, count: int, rows: int) -> list[tuple[str, str, int, int]]:
+    """Key, split, first row and the row behind the last of every slice."""
+    starts = range(0, count, rows)
+    stops = [min(start + rows, count) for start in starts]
+    return [(f"{split}:{a}-{b}", split, a, b) for a, b in zip(starts, stops, strict=True)]
+
+
+def _cut(part: ImageSplit, start: int, stop: int) -> ImageSplit:
+    """A slice that holds no more than its own images."""
+    cut = part.take(np.arange(start, stop))
+    if isinstance(cut.pixels, ArrayPixels):
+        own = ArrayPixels(np.array(cut.pixels.whole()), np.arange(len(cut)))
+        return replace(cut, pixels=own)
+    return cut
+
+
+def _held_out(piece: Slice, encoder: Encoder) -> NDArray[np.bool_] | None:
+    """(n,) base rows that the encoder was not trained on; None if that is not known."""
+    is_base = np.isin(piece.images.labels, piece.base)
+    if encoder.pretrained:
+        return is_base
+    if not encoder.holdout:
+        return None
+    digests = piece.images.digests()
+    return is_base & np.array([digest in encoder.holdout for digest in digests], dtype=bool)
+
+
+def _parents(train: ImageSplit, base: Sequence[int], encoder: Encoder) -> NDArray[np.int64]:
+    """Base rows that fake classes may be mixed from: none that judges what these teach."""
+    rows = np.flatnonzero(np.isin(train.labels, list(base)))
+    if encoder.pretrained or not encoder.holdout:
+        return rows
+    held = [digest in encoder.holdout for digest in train.digests(rows)]
+    return rows[~np.array(held, dtype=bool)]
+
+
+def _listed(images: ImageSet) -> str:
+    """SHA-256 of names and labels: a collection of this size is not read just to be known again."""
+    digest = hashlib.sha256()
+    for part in (images.train, images.test):
+        for name, label in zip(part.names, part.labels.tolist(), strict=True):
+            digest.update(f"{name}\0{label}\n".encode("utf-8", "surrogateescape"))
+        digest.update(b"\n")
+    return f"names:{digest.hexdigest()}"

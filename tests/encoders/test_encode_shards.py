@@ -1,0 +1,86 @@
+"""Shards of a set: the numbers of an embeddings file, slice by slice, each image once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from cala.data.shard_rows import open_shards
+from cala.encoders.encode import encode_set
+from cala.encoders.encode_shards import encode_shards, encode_slice
+from cala.errors import InputError
+from encoders.tiny import counting_encoder, noise_set
+
+IMAGES = noise_set([5, 6, 7, 4], [2, 3, 2, 2])
+
+
+def encoded(out, encoder=None, **options):
+    usual = {"base": range(3), "rows": 4, "half": False, "pairs": 3, "fake_images": 4}
+    return open_shards(
+        encode_shards(IMAGES, encoder or counting_encoder(), out, **{**usual, **options})
+    )
+
+
+def test_the_numbers_are_those_of_an_embeddings_file(tmp_path):
+    encoder = counting_encoder(pretrained=True, scale=7.0)
+    shards = encoded(tmp_path / "a.shards", encoder, tta="flip")
+    file = encode_set(IMAGES, encoder, base=range(3), novel=(), tta="flip", pairs=3, fake_images=4)
+    for split in ("train", "test"):
+        x = torch.cat([rows for rows, _ in shards.blocks(split)])
+        torch.testing.assert_close(x, getattr(file, f"x_{split}"))
+        assert torch.equal(shards.labels(split), getattr(file, f"y_{split}"))
+        assert tuple(shards.names(split)) == getattr(file, f"names_{split}")
+    assert torch.equal(shards.holdout(), file.holdout)
+    assert torch.equal(shards.fakes().pairs, file.fakes.pairs)
+    torch.testing.assert_close(shards.fakes().features, file.fakes.features)
+    assert shards.manifest.scale == 7.0
+    assert shards.manifest.complete
+
+
+def test_stopped_it_goes_on_with_what_is_missing(tmp_path):
+    encoder, out = counting_encoder(), tmp_path / "a.shards"
+
+    def two(pieces):
+        for number, piece in enumerate(pieces):
+            if number == 2:
+                raise KeyboardInterrupt
+            yield piece, encode_slice(encoder, piece)
+
+    with pytest.raises(KeyboardInterrupt):
+        encoded(out, encoder, pairs=0, work=two)
+    assert encoder.forward.images == 8
+    calls = []
+    encoded(out, encoder, pairs=0, advance=lambda done, total: calls.append((done, total)))
+    assert encoder.forward.images == 22 + 9
+    assert calls[0] == (8, 31)
+    assert calls[-1] == (31, 31)
+
+
+def test_slices_done_in_any_order_make_the_same_folder(tmp_path):
+    def backwards(pieces):
+        for piece in reversed(list(pieces)):
+            yield piece, encode_slice(counting_encoder(), piece)
+
+    encoded(tmp_path / "a.shards", pairs=0)
+    encoded(tmp_path / "b.shards", pairs=0, work=backwards)
+    for path in (tmp_path / "a.shards").glob("[!.]*"):
+        assert path.read_bytes() == (tmp_path / "b.shards" / path.name).read_bytes()
+
+
+def test_a_folder_of_another_collection_is_refused(tmp_path):
+    encoded(tmp_path / "a.shards", pairs=0)
+    other = noise_set([5, 6, 7, 5], [2, 3, 2, 2])
+    with pytest.raises(InputError, match="was begun with images names:"):
+        encode_shards(
+            other, counting_encoder(), tmp_path / "a.shards", base=range(3), rows=4, half=False,
+            pairs=0,
+        )  # fmt: skip
+    with pytest.raises(InputError, match="shards of 0 images"):
+        encoded(tmp_path / "b.shards", rows=0)
+
+
+def test_held_out_rows_are_known_slice_by_slice(tmp_path):
+    held = frozenset(IMAGES.train.digests(np.array([1, 9])))
+    shards = encoded(tmp_path / "a.shards", counting_encoder(holdout=held))
+    assert shards.holdout().nonzero()[:, 0].tolist() == [1, 9]

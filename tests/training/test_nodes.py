@@ -1,0 +1,156 @@
+"""Two nodes on this machine: processes that were started for it join, and survive a kill."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from cala.errors import InputError
+from cala.training.devices import Single, joining, make_ranks
+from cala.training.place import CHECKPOINT, ENCODER
+from cala.training.session import train_base
+from conftest import missing
+from training.small import RECIPE, session
+
+SCRIPT = """
+import sys, time
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+from cala.training.devices import make_ranks
+from cala.training.session import train_base
+from training.small import RECIPE, session
+
+out, pause = Path(sys.argv[1]), float(sys.argv[2])
+nodes = int(sys.argv[3])
+ranks = make_ranks(1, nodes, "ddp", "cpu")
+assert ranks.world == 2, ranks.world
+job = session(out, recipe=RECIPE.changed(encoder="small-gn", epochs=3), ranks=ranks, minutes=0.0)
+train_base(job, resume=True, after_step=lambda trainer: time.sleep(pause))
+"""
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts the two nodes of a training, with what their launchers would tell them."""
+    if importlib.util.find_spec("lightning_fabric") is None:
+        missing("train", "lightning-fabric is not installed")
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    tests = Path(__file__).parents[1]
+    running = []
+
+    def nodes(out: Path, pause: float = 0.0, *, launcher: bool = True) -> list[subprocess.Popen]:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        for rank in ("0", "1"):
+            told = {"RANK": rank, "WORLD_SIZE": "2"} if launcher else {"NODE_RANK": rank}
+            environment = {
+                **os.environ, **told, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+                "PYTHONPATH": f"{tests}:{os.environ.get('PYTHONPATH', '')}",
+            }  # fmt: skip
+            arguments = [str(script), str(out), str(pause), "1" if launcher else "2"]
+            running.append(
+                subprocess.Popen(
+                    [sys.executable, *arguments], env=environment, stderr=subprocess.PIPE, text=True
+                )
+            )
+        return running[-2:]
+
+    yield nodes
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+def finished(processes) -> None:
+    for process in processes:
+        _, err = process.communicate(timeout=300)
+        assert process.returncode == 0, err[-2000:]
+
+
+def test_a_killed_job_ends_with_the_weights_of_one_that_was_not(start, tmp_path):
+    """And both with those of one process, since no image meets another in this network."""
+    out = tmp_path / "killed"
+    first, second = start(out, pause=0.3)
+    end = time.monotonic() + 240
+    while not (out / CHECKPOINT).exists():
+        assert time.monotonic() < end
+        assert first.poll() is None, first.communicate()[1][-2000:]
+        time.sleep(0.02)
+    second.send_signal(signal.SIGKILL)
+    _, err = first.communicate(timeout=240)
+    assert first.returncode != 0
+    assert not (out / ENCODER).exists()
+    assert "another process of this training was lost" in err
+    finished(start(out))
+    train_base(session(tmp_path / "one", recipe=RECIPE.changed(encoder="small-gn", epochs=3)))
+    ours, theirs = load_file(out / ENCODER), load_file(tmp_path / "one" / ENCODER)
+    for name, tensor in theirs.items():
+        torch.testing.assert_close(ours[name], tensor, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.long
+def test_nodes_and_launchers_give_the_same_bits(start, tmp_path):
+    finished(start(tmp_path / "joined"))
+    finished(start(tmp_path / "asked", launcher=False))
+    ours, theirs = (load_file(tmp_path / name / ENCODER) for name in ("joined", "asked"))
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+@pytest.mark.long
+def test_torchrun(start, tmp_path):
+    script, out = tmp_path / "script.py", tmp_path / "out"
+    tests = Path(__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+         str(script), str(out), "0", "1"],
+        env={**os.environ, "PYTHONPATH": str(tests)}, capture_output=True, text=True, timeout=300,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert (out / ENCODER).exists()
+
+
+def test_what_a_launcher_says_is_checked(monkeypatch):
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    assert joining() is None
+    assert isinstance(make_ranks(1, 1, "ddp", "cpu"), Single)
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    with pytest.raises(InputError, match=r"--nodes 2: nobody says .* torchrun --nnodes 2"):
+        make_ranks(1, 2, "ddp", "cpu")
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert joining() == (2, 4)
+    assert (os.environ["LOCAL_RANK"], os.environ["NODE_RANK"]) == ("1", "1")
+    with pytest.raises(InputError, match="makes 3 processes, and 4 were started"):
+        make_ranks(3, 1, "ddp", "cpu")
+    monkeypatch.setenv("RANK", "4")
+    with pytest.raises(InputError, match="makes no sense"):
+        joining()
+
+
+def test_processes_that_see_other_checkpoints_stop(tmp_path):
+    """A folder that only the first node has: the second would begin anew."""
+
+    class Second(Single):
+        rank, world = 1, 2
+
+        def total(self, sums):
+            return sums + torch.tensor([6.0, 36.0], dtype=sums.dtype)  # the first is at step 6
+
+    with pytest.raises(InputError, match="must be a folder that all of them share"):
+        train_base(session(tmp_path, ranks=Second()))
