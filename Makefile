@@ -36,7 +36,6 @@ docs: $(STAMP)  ## check that documents point at things that exist
 	@$(BIN)/python -m pytest tests/test_docs.py
 
 bench: $(STAMP)  ## speed and cost beside what one would pick instead (under 30 minutes)
-	@$(BIN)/python -c 'import faiss' 2> /dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check faiss-cpu
 	@$(BIN)/python benchmarks/bench.py
 
 clean:  ## remove what the other targets made
