@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import signal
 import time
 
 from conftest import missing
@@ -45,8 +46,15 @@ class TwoNodes:
             self.nodes.append(node)
         self.cluster.wait_for_nodes(timeout=120)
 
-    def kill_one(self) -> None:
-        """kill -9 of a node that is at work; its workers go with it."""
+    @property
+    def last(self) -> str:
+        """The node that is killed next."""
+        return self.nodes[-1].node_id
+
+    def kill_one(self, worker: int | None = None) -> None:
+        """kill -9 of a node; worker : a process of it, which might else finish what it has begun"""
+        if worker is not None:
+            os.kill(worker, signal.SIGKILL)
         self.cluster.remove_node(self.nodes.pop(), allow_graceful=False)
 
     def close(self) -> None:

@@ -73,9 +73,13 @@ def slowly(marks, seconds):
         class Slow(plain):
             def fork(self):
                 if os.getpid() != here:
-                    with marks.open("a") as file:
-                        file.write("begun\n")
-                    time.sleep(seconds)
+                    import ray
+
+                    node = ray.get_runtime_context().get_node_id()
+                    for what in ("begins", "ends"):
+                        with marks.open("a") as file:
+                            file.write(f"{what} {node} {os.getpid()}\n")
+                        time.sleep(seconds if what == "begins" else 0)
                 self.__class__ = plain
                 try:
                     return plain.fork(self)
@@ -161,6 +165,7 @@ def test_shards_are_those_of_one_process(nodes, inside, tmp_path):
     assert contents(here) == contents(there)
 
 
+@pytest.mark.long
 def test_trainings_of_a_grid_end_with_the_same_weights(nodes, inside, tmp_path):
     nodes.mend()
     images = photos(tmp_path / "photos", 12)
@@ -214,21 +219,27 @@ def test_a_killed_node_loses_nothing_and_nothing_is_written_twice(nodes, cells, 
     job, marks, out = config(draws="random:6", seeds=(0,)), tmp_path / "marks", tmp_path / "ray"
     finished = []
 
-    def begun():
-        return len(marks.read_text().splitlines())
+    def busy():
+        """Nodes with a cell under way, and the process that plays it."""
+        found = {}
+        for what, node, process in map(str.split, marks.read_text().splitlines()):
+            found.pop(node, None)
+            if what == "begins":
+                found[node] = int(process)
+        return found
 
     def kill_in_the_middle(done, total):
         finished.append(done)
         if done == 3:
-            wait_for(lambda: begun() > 4)  # both nodes are at it
-            nodes.kill_one()
+            wait_for(lambda: nodes.last in busy())
+            nodes.kill_one(busy()[nodes.last])
 
-    fit = slowly(marks, 0.7)
+    fit = slowly(marks, 1.0)
     execute(job, source(), PROTOCOL, out=out, cells=cells, fit=fit, advance=kill_in_the_middle)
     execute(job, source(), PROTOCOL, out=tmp_path / "here")
     assert (out / "records.jsonl").read_text() == (tmp_path / "here/records.jsonl").read_text()
     assert finished == list(range(13))
-    assert begun() > 12
+    assert marks.read_text().count("begins") > 12
 
 
 @pytest.mark.long
