@@ -96,7 +96,7 @@ def train(
 
     Five encoders on a cluster: cala train photos/ -o bases --seeds 5 --on ray
 
-    Two machines: torchrun --nnodes 2 --rdzv-backend c10d --rdzv-endpoint HOST:29400 -m cala train …
+    Two machines: torchrun --nnodes 2 -m cala train photos/ -o base (docs/cluster.md)
     """
     from cala.cluster import read_on
 
