@@ -54,6 +54,7 @@ def main() -> None:
         script, usual, quick = PARTS[name]
         numbers = args.out / f"{name}.json"
         print(f"\n== {name}: benchmarks/{script} {' '.join(quick if args.quick else usual)}")
+        numbers.unlink(missing_ok=True)
         start = time.monotonic()
         command = [sys.executable, str(HERE / script), *(quick if args.quick else usual)]
         if subprocess.run([*command, "--json", str(numbers)], check=False).returncode:
@@ -62,6 +63,7 @@ def main() -> None:
     print(f"\nall in {(time.monotonic() - began) / 60:.1f} minutes; numbers in {args.out}")
     if missed:
         print(f"failed, or missed a goal: {', '.join(missed)}")
+    sys.exit(any(not (args.out / f"{name}.json").exists() for name in args.only))
 
 
 if __name__ == "__main__":

@@ -35,6 +35,9 @@ class Refitted:
     def predict(self, x: np.ndarray) -> np.ndarray:
         return self.model.predict(x)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {"model": self.model, "x": self.x, "y": self.y}
+
 
 class Ours:
     """`CalaClassifier`; `holdout="all"`: these embeddings did not train their encoder."""

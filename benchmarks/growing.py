@@ -1,9 +1,10 @@
 """Growing classifiers side by side: fit, add a session, predict 10,000, what is kept, accuracy.
 
-    python benchmarks/growing.py [--cap 150] [--cases NAME …] [--draws 5] [--json FILE]
+    python benchmarks/growing.py [--cap 90] [--cases NAME …] [--draws 5] [--json FILE]
 
 Speed: generated embeddings of many classes; a session brings 5 classes of 5 rows. Every contestant
-runs in a process of its own, one after the other; what takes longer than the cap is shown so.
+runs in a process of its own, one after the other; a step that takes longer than the cap is
+shown so, and ends it.
 Accuracy: the shipped CIFAR-100 embeddings, 60 base classes and 8 sessions of 5, on test images, the
 same draws for all. What is not installed (faiss-cpu, avalanche-lib) is left out by name.
 """
@@ -52,7 +53,7 @@ CASES = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--cap", type=float, default=150, help="seconds for each contestant")
+    parser.add_argument("--cap", type=float, default=90, help="seconds for a step of a contestant")
     parser.add_argument("--cases", nargs="*", choices=CASES, default=list(CASES))
     parser.add_argument("--only", nargs="*", choices=CONTESTANTS, default=list(CONTESTANTS))
     parser.add_argument("--draws", type=whole_number(0), default=5, help="for the accuracy")
@@ -83,6 +84,8 @@ def entered(name: str, case: Case) -> bool:
     if "LDA" in name:
         return rows <= REFITTED_ROWS
     plain = "balanced" not in name  # weights change the answers, not the time
+    if name != "NearestCentroid" and case.dim > 512:
+        return False  # slower than at 512, where they are beyond the cap already
     return plain and rows <= REFITTED_ROWS and case.classes <= REFITTED_CLASSES
 
 
@@ -118,21 +121,21 @@ def line(now: dict[str, float], ours: dict[str, float], cap: float) -> str:
 
 
 def run_one(name: str, case: str, cap: float) -> dict[str, float]:
-    """In a process of its own; as far as it came within the cap, which data are not part of."""
+    """In a process of its own; each step has the cap, making the data is none."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "found.json"
         command = [sys.executable, __file__, "--one", name, case, str(out)]
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        started = None
+        process = subprocess.Popen(command)
+        told, since, late = 0.0, None, False
         while process.poll() is None:
-            if started is None and out.exists():
-                started = time.monotonic()
-            if started is not None and time.monotonic() - started > cap:
+            if out.exists() and out.stat().st_mtime != told:
+                told, since = out.stat().st_mtime, time.monotonic()
+            if since is not None and time.monotonic() - since > cap:
+                late = True
                 process.kill()
             time.sleep(0.05)
-        if process.returncode not in (0, -9):
-            print(process.stderr.read(), file=sys.stderr)
-            raise SystemExit(f"{name} failed on {case}")
+        if process.returncode and not late:
+            raise SystemExit(f"{name} failed on {case} (exit code {process.returncode})")
         return json.loads(out.read_text())
 
 

@@ -20,6 +20,7 @@ from cala.benchmark.ray_cells import RayCells
 from cala.benchmark.runner import fit_configured
 from cala.benchmark.sources import Source
 from cala.cluster.ray_engine import RayCluster
+from cala.cluster.ray_pool import Pool
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol, make_protocol
 from cala.data.shard_rows import open_shards
@@ -263,3 +264,18 @@ def test_courses_are_played_on_nodes_once_per_host(nodes, cells, tmp_path, monke
         ours, theirs = load_file(tmp_path / "ray" / "courses" / path.name), load_file(path)
         assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
     assert len(list((tmp_path / "ray" / "artifacts").iterdir())) == 3
+
+
+def elsewhere():
+    """Nodes do not have the module of this test."""
+
+
+def test_workers_that_cannot_be_made_say_why(nodes):
+    def no_worker(reason: str):
+        raise InputError(f"cannot be made: {reason}")
+
+    with pytest.raises(InputError, match="a node of the cluster cannot load cala"):
+        list(Pool(RayCluster(nodes.ray), elsewhere, count=1).map([("a", 1)]))
+    pool = Pool(RayCluster(nodes.ray), no_worker, "another file", count=2)
+    with pytest.raises(InputError, match="cannot be made: another file"):
+        list(pool.map([("a", 1), ("b", 2)]))

@@ -84,3 +84,12 @@ def test_held_out_rows_are_known_slice_by_slice(tmp_path):
     held = frozenset(IMAGES.train.digests(np.array([1, 9])))
     shards = encoded(tmp_path / "a.shards", counting_encoder(holdout=held))
     assert shards.holdout().nonzero()[:, 0].tolist() == [1, 9]
+
+
+def test_other_base_classes_or_fakes_are_another_folder(tmp_path):
+    encoder = counting_encoder(pretrained=True)
+    encoded(tmp_path / "a.shards", encoder)
+    with pytest.raises(InputError, match="was begun with base"):
+        encoded(tmp_path / "a.shards", encoder, base=range(2), novel=())
+    with pytest.raises(InputError, match="was begun with fakes"):
+        encoded(tmp_path / "a.shards", encoder, seed=1)

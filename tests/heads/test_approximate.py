@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import importlib
+import importlib.util
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from cala.errors import InputError
 from cala.heads import AdaptedHead, Head, approximate, make_head
 from cala.heads.approximate import ApproximateHead
 from cala.heads.top import top
+from conftest import missing
 from problems import blobs
 
 pytestmark = pytest.mark.filterwarnings("ignore::cala.errors.BaseQueryWarning")
@@ -58,6 +60,11 @@ def test_exact_top_is_that_of_the_logits(grown: Head, rows: tuple[torch.Tensor, 
         assert (found.columns == want.indices).float().mean() > 0.999
 
 
+def need_faiss() -> None:
+    if importlib.util.find_spec("faiss") is None:
+        missing("faiss", "pip install 'cala[ann]'")
+
+
 def _top_with(scores: int, head: Head, x: torch.Tensor):
     module = importlib.import_module("cala.heads.top")
     with pytest.MonkeyPatch.context() as patch:
@@ -68,7 +75,7 @@ def _top_with(scores: int, head: Head, x: torch.Tensor):
 def test_logits_are_exact_and_the_best_class_is_found(
     grown: Head, rows: tuple[torch.Tensor, ...]
 ) -> None:
-    pytest.importorskip("faiss")
+    need_faiss()
     x = queries(rows)
     logits = grown.logits(x)
     found = ApproximateHead(grown, cells=12, probes=4, candidates=20).top(x, k=3)
@@ -81,7 +88,7 @@ def test_logits_are_exact_and_the_best_class_is_found(
 
 def test_the_bias_takes_part_in_the_search(grown: Head, rows: tuple[torch.Tensor, ...]) -> None:
     """A class that wins by its bias alone, at a right angle to the image, is found."""
-    pytest.importorskip("faiss")
+    need_faiss()
     if not isinstance(grown, AdaptedHead):
         pytest.skip("has no bias")
     head = grown.fork()
@@ -96,7 +103,7 @@ def test_the_bias_takes_part_in_the_search(grown: Head, rows: tuple[torch.Tensor
 def test_new_and_changed_classes_are_found_at_once(
     grown: Head, rows: tuple[torch.Tensor, ...]
 ) -> None:
-    pytest.importorskip("faiss")
+    need_faiss()
     head = ApproximateHead(grown.fork(), cells=12, probes=12, candidates=20)
     head.top(rows[0][:1])
     index = head._index
@@ -117,7 +124,7 @@ def test_new_and_changed_classes_are_found_at_once(
 
 
 def test_forgetting_and_forks(grown: Head, rows: tuple[torch.Tensor, ...]) -> None:
-    pytest.importorskip("faiss")
+    need_faiss()
     head = ApproximateHead(grown.fork(), cells=12, probes=12, candidates=20)
     before = head.top(rows[0][:50])
     fork = head.fork().forget(N_ALL - 1)
@@ -139,3 +146,13 @@ def test_what_cannot_be_searched_says_so(grown: Head, monkeypatch: pytest.Monkey
     monkeypatch.setattr(approximate, "import_module", lambda name: usual("no_such_library_" + name))
     with pytest.raises(InputError, match=r"cala\[ann\]"):
         ApproximateHead(grown).top(torch.ones(1, DIM))
+
+
+def test_cells_with_too_few_columns_are_no_answer(
+    grown: Head, rows: tuple[torch.Tensor, ...]
+) -> None:
+    need_faiss()
+    x = queries(rows)[:20]
+    found = ApproximateHead(grown, cells=12, probes=1, candidates=20).top(x, k=200)
+    assert int(found.columns.min()) >= 0
+    assert torch.allclose(found.logits, grown.logits(x).gather(1, found.columns), atol=1e-4)

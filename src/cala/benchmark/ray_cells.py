@@ -173,6 +173,7 @@ class _Job:
             *task,
             self.courses.full,
             threads,
+            self.threads,
             cpus=min(threads, self.cluster.widest),
         )
 
@@ -263,8 +264,13 @@ def course_task(
     seed: int,
     full: bool,
     threads: int,
+    outside: int,
 ) -> Course:
-    """On a node: one course. The room stays: its test images serve the next draw as well."""
+    """On a node: one course. The room stays: its test images serve the next draw as well.
+
+    threads : of its sessions; outside : of everything around them
+    """
+    torch.set_num_threads(outside)
     os.environ["OMP_NUM_THREADS"] = str(threads)  # what `Classroom` goes by
     key = (room, seed)
     if _ROOM.get("key") != key:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -67,7 +67,7 @@ class RayCluster:
         self._waiting[ref] = key
         return ref
 
-    def results(self) -> Iterator[tuple[Hashable, Any]]:
+    def results(self) -> Generator[tuple[Hashable, Any], None, None]:
         """Every submitted task once, as they finish; more may be submitted meanwhile."""
         try:
             while self._waiting:
@@ -76,8 +76,9 @@ class RayCluster:
                     key = self._waiting.pop(ref)
                     yield key, self._value(key, ref)
         finally:  # nobody waits for the rest any more
-            for ref in self._waiting:
-                self.ray.cancel(ref)
+            if self.ray.is_initialized():  # else asking for it would start a cluster
+                for ref in self._waiting:
+                    self.ray.cancel(ref)
             self._waiting.clear()
 
     def _value(self, key: Hashable, ref: Ref) -> Any:
@@ -148,7 +149,7 @@ def _check_answers(address: str) -> None:
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), ANSWER).close()
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, UnicodeError) as error:
         raise InputError(
             f"no Ray cluster answers at {shown(address)} ({reason(error)}): start one there with "
             f"`ray start --head --port={port}`, or leave the address out (--on ray)"

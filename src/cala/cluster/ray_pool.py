@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterable
 from typing import Any, TypeVar
 
 from cala.cluster.ray_engine import RETRIES, RayCluster, Ref, first_line, of_task, run_task
@@ -16,10 +16,11 @@ class Worker:
     """What lives on a node: made once, called for every piece of work."""
 
     def __init__(self, version: str, make: Callable[..., Callable[[Any], Any]], *arguments: Any):
-        self._work = run_task(version, make, *arguments)
+        self._made_by = version, make, *arguments
 
     def ready(self) -> None:
-        return
+        """What goes wrong here is told as an error of a task; in `__init__` it would be a death."""
+        self._work = run_task(*self._made_by)
 
     def work(self, piece: Any) -> Any:
         return self._work(piece)
@@ -47,12 +48,15 @@ class Pool:
         self._start = lambda: actor.remote(cluster.version, make, *arguments)
         self._count = count
 
-    def map(self, pieces: Iterable[tuple[Hashable, W]]) -> Iterator[tuple[Hashable, Any]]:
+    def map(
+        self, pieces: Iterable[tuple[Hashable, W]]
+    ) -> Generator[tuple[Hashable, Any], None, None]:
         """Every piece's key once, with its result, as they finish; pieces are asked for in time."""
         left = iter(pieces)
         again: deque[tuple[Hashable, W]] = deque()
         tries: dict[Hashable, int] = {}
         busy: dict[Ref, tuple[Any, tuple[Hashable, W] | None]] = {}
+        unprepared = 0  # workers in a row that were lost before they could begin
         try:
             for _ in range(self._count):
                 self._hire(busy)
@@ -70,6 +74,12 @@ class Pool:
                         value = self._value(ref)
                     except Lost as error:
                         self._hire(busy)
+                        unprepared += piece is None
+                        if unprepared > RETRIES * self._count:
+                            raise InputError(
+                                f"{unprepared} workers were lost while they prepared ({error}): "
+                                "look at the nodes' memory and logs; the same command goes on"
+                            ) from error
                         if piece is not None:
                             tries[piece[0]] = tries.get(piece[0], 0) + 1
                             again.append(piece)
@@ -79,14 +89,16 @@ class Pool:
                                 "look at the nodes' memory and logs; the same command goes on"
                             ) from error
                         continue
+                    unprepared = 0
                     following = again.popleft() if again else next(left, None)
                     if following is not None:
                         busy[worker.work.remote(following[1])] = worker, following
                     if piece is not None:
                         yield piece[0], value
         finally:
-            for worker, _ in busy.values():
-                self._ray.kill(worker)
+            if self._ray.is_initialized():  # else asking for it would start a cluster
+                for worker, _ in busy.values():
+                    self._ray.kill(worker)
 
     def _hire(self, busy: dict[Ref, tuple[Any, tuple[Hashable, W] | None]]) -> None:
         worker = self._start()
@@ -96,15 +108,12 @@ class Pool:
         errors = self._ray.exceptions
         try:
             return self._ray.get(ref)
-        except errors.ActorDiedError as error:
-            cause = getattr(error, "cause", None)
-            if isinstance(cause, errors.RayTaskError):  # it could not be made, here or elsewhere
-                raise of_task(cause) from error
-            if "creation" in str(error) and "RayTaskError" in str(error):
-                raise of_task(error) from error
-            raise Lost(first_line(error)) from error
         except errors.RayTaskError as error:
             raise of_task(error) from error
+        except errors.RayActorError as error:
+            if "creation task" in str(error):  # what it was to be made of cannot be read there
+                raise of_task(error) from error
+            raise Lost(first_line(error)) from error
         except errors.RayError as error:
             raise Lost(first_line(error)) from error
 

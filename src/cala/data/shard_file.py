@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cala.errors import InputError
-from cala.files import atomic, reason, shown
+from cala.files import reason, shown, write_bytes
 
 #: Members of a shard with the kinds that each may have, in safetensors' names.
 KINDS = {
@@ -37,11 +37,11 @@ class Member:
 
 def write_shard(path: Path, members: dict[str, NDArray[Any]]) -> None:
     """Write a shard; a process that is killed leaves none or all of it."""
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
+    data = save({name: np.ascontiguousarray(values) for name, values in members.items()})
     try:
-        with atomic(path) as temporary:
-            save_file({k: np.ascontiguousarray(v) for k, v in members.items()}, temporary)
+        write_bytes(path, data)
     except OSError as error:
         raise InputError(f"{shown(path)} cannot be written ({reason(error)})") from error
 

@@ -136,6 +136,12 @@ class Shards:
             return None
         x, y = self.features("fake")[:], self.labels("fake")
         pairs = torch.from_numpy(np.concatenate([p.read("pairs") for p in self.parts("fake")]))
+        if bool((y < 0).any()) or bool((y >= len(y)).any()):
+            raise damaged(self.parts("fake")[0].path, "its fake classes are not numbered from 0")
+        if bool((pairs < 0).any()) or bool((pairs >= len(self.classes)).any()):
+            raise damaged(
+                self.parts("fake")[0].path, "a fake class mixes classes that are not there"
+            )
         counts = torch.bincount(y)
         order = y.argsort(stable=True)
         each = int(counts[0])
@@ -249,7 +255,7 @@ class ShardRows(StoredRows):
 
 def open_shards(folder: str | Path) -> Shards:
     """Open a folder of shards; a file that is missing, cut short or of another shape is named."""
-    folder = Path(folder)
+    folder = Path(folder).absolute()  # other processes may work in another folder
     manifest = read_manifest(folder)
     if not manifest.complete:
         left = manifest.missing

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -34,7 +35,7 @@ from cala.errors import InputError
 from cala.files import reason, sha256, shown, write_text
 from cala.registry import check_choice
 
-SAME = ("encoder", "fingerprint", "transform", "tta", "images")
+SAME = ("encoder", "fingerprint", "transform", "tta", "images", "base", "fakes")
 """Entries of the provenance that all shards of a folder must share."""
 
 
@@ -95,7 +96,12 @@ class ShardWriter:
     def _resumed(self, wanted: Manifest, names: tuple[str, ...]) -> Manifest:
         """What is there already and still whole; a folder of something else is refused."""
         if not (self.folder / MANIFEST).exists():
-            write_text(self.folder / CLASSES, json.dumps(names))
+            try:
+                write_text(self.folder / CLASSES, json.dumps(names))
+            except OSError as error:
+                raise InputError(
+                    f"{shown(self.folder)} cannot be written ({reason(error)})"
+                ) from error
             write_manifest(self.folder, wanted)
             self._sweep(wanted)
             return wanted
@@ -142,7 +148,8 @@ class ShardWriter:
         kept = {shard.file for shard in manifest.shards}
         for path in [*self.folder.glob("shard-*.safetensors"), *self.folder.glob(".*.tmp")]:
             if path.name not in kept:
-                path.unlink(missing_ok=True)
+                with suppress(OSError):
+                    path.unlink()
 
     @property
     def done(self) -> frozenset[str]:
@@ -215,6 +222,14 @@ class ShardWriter:
             raise InputError(
                 f"x contains NaN, infinity or a number too large for {self.manifest.dtype}: remove "
                 "those rows, or store float32"
+            )
+        empty = np.flatnonzero(~stored.any(1))
+        if len(empty):
+            row = int(empty[0])
+            named = f" ({shown(names[row])})" if names is not None and len(names) == len(x) else ""
+            raise InputError(
+                f"row {row}{named} of x is all zero in {self.manifest.dtype}, which has no "
+                "direction: leave it out, or store float32"
             )
         members = {"x": stored, "y": labels.astype(np.int64)}
         if names is not None:

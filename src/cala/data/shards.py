@@ -84,7 +84,10 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write it in one step."""
     values = {"schema": SCHEMA, **asdict(manifest)}
     values["rows"] = {split: manifest.rows(split) for split in SPLITS}
-    write_text(folder / MANIFEST, json.dumps(values, indent=1) + "\n")
+    try:
+        write_text(folder / MANIFEST, json.dumps(values, indent=1) + "\n")
+    except OSError as error:
+        raise InputError(f"{shown(folder)} cannot be written ({reason(error)})") from error
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -139,6 +142,11 @@ def _check(manifest: Manifest) -> None:
             raise ValueError(f"it names a shard {shard.file!r} of split {shard.split!r}")
         if not all(isinstance(n, int) and n > 0 for n in (shard.rows, shard.bytes)):
             raise ValueError(f"{shard.file} has {shard.rows!r} rows in {shard.bytes!r} bytes")
+    files = [shard.file for shard in manifest.shards]
+    if len(set(files)) < len(files):
+        raise ValueError("it names a shard twice")
+    if not isinstance(manifest.scale, (int, float, type(None))):
+        raise ValueError(f"scale is {manifest.scale!r}")
 
 
 def read_classes(folder: Path, count: int) -> tuple[str, ...]:

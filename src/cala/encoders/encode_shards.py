@@ -8,7 +8,8 @@ embedding cache: the shards are what is kept.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ class Encoded:
 
 
 Advance = Callable[[int, int], None]
-Work = Callable[[Iterable[Slice]], Iterator[tuple[Slice, Encoded]]]
+Work = Callable[[Iterable[Slice]], Generator[tuple[Slice, Encoded], None, None]]
 """Encodes slices, in any order."""
 
 
@@ -63,8 +64,6 @@ def encode_slice(
     encoder: Encoder, piece: Slice, advance: Callable[[int], None] = lambda images: None
 ) -> Encoded:
     """Encode one slice, a batch at a time."""
-    if piece.split == "test":
-        check_unseen(piece.images, encoder)
     found = np.empty((len(piece.images), encoder.dim), dtype=np.float32)
     done = 0
     for pixels in piece.images.batches(batch_size(encoder)):
@@ -107,6 +106,7 @@ def encode_shards(
         raise InputError(f"shards of {rows} images are not possible: use 1 or more")
     if not len(images.train):
         raise InputError(f"{images.name} has no training image to encode")
+    check_unseen(images.test, encoder)
     base = sorted(base)
     seen = seen_classes(images, encoder)
     if novel is None:
@@ -127,7 +127,8 @@ def encode_shards(
         "tta": tta,
         "dataset": images.name,
         "images": _listed(images),
-        "fakes": [pairs, fake_images, seed],
+        "base": list(base),
+        "fakes": [pairs, fake_images, seed] if pairs else None,
         "about": encoder.about,
         "seen": list(seen),
     }
@@ -157,13 +158,14 @@ def encode_shards(
         missing = set(writer.missing)
         # In another process nothing is known of a slice before it is done.
         here = work is None
-        for piece, found in (work or _here(encoder, count))(pieces()):
-            labels, names = piece.images.labels, piece.images.names
-            writer.write(
-                piece.key, found.x, labels, piece.split, names=names, holdout=found.holdout
-            )
-            if not here:
-                count(len(labels))
+        with closing((work or _here(encoder, count))(pieces())) as finished:
+            for piece, found in finished:
+                labels, names = piece.images.labels, piece.images.names
+                writer.write(
+                    piece.key, found.x, labels, piece.split, names=names, holdout=found.holdout
+                )
+                if not here:
+                    count(len(labels))
         if FAKES in missing:
             relabelled = replace(images.train, labels=columns)
             options: dict[str, Any] = {"tta": tta, "seed": seed, "advance": count}
@@ -177,7 +179,7 @@ def encode_shards(
 
 
 def _here(encoder: Encoder, count: Callable[[int], None]) -> Work:
-    def work(pieces: Iterable[Slice]) -> Iterator[tuple[Slice, Encoded]]:
+    def work(pieces: Iterable[Slice]) -> Generator[tuple[Slice, Encoded], None, None]:
         for piece in pieces:
             yield piece, encode_slice(encoder, piece, count)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -32,10 +33,10 @@ def on_ray(
     count = cluster.gpus or max(1, cluster.cpus // each)
     device = "cuda" if cluster.gpus else "cpu"
 
-    def work(pieces: Iterable[Slice]) -> Iterator[tuple[Slice, Encoded]]:
+    def work(pieces: Iterable[Slice]) -> Generator[tuple[Slice, Encoded], None, None]:
         under_way: dict[str, Slice] = {}
 
-        def keyed() -> Iterator[tuple[str, Slice]]:
+        def keyed() -> Generator[tuple[str, Slice], None, None]:
             for piece in pieces:
                 under_way[piece.key] = piece
                 yield piece.key, replace(piece, images=piece.images.located())
@@ -52,8 +53,9 @@ def on_ray(
             cpus=each,
             gpus=int(cluster.gpus > 0),
         )
-        for key, found in pool.map(keyed()):
-            yield under_way.pop(str(key)), found
+        with closing(pool.map(keyed())) as finished:
+            for key, found in finished:
+                yield under_way.pop(str(key)), found
 
     return work
 

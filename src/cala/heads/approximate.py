@@ -74,10 +74,22 @@ class ApproximateHead(Head):
         stale[pending] = True
         wanted = max(k, min(self.candidates, len(self._bias)))
         parts = []
-        for rows in unit[:, : self.dim].split(max(1, SCORES // (wanted * self.dim))):
-            found = self._scored(rows, self._searched(rows, wanted), stale)
-            parts.append(merged(found, best_columns(self.head, rows, pending, k), k))
+        for rows in unit.split(max(1, SCORES // (wanted * self.dim))):
+            plain = rows[:, : self.dim]
+            found = self._scored(plain, self._searched(plain, wanted), stale)
+            best = merged(found, best_columns(self.head, plain, pending, k), k)
+            parts.append(self._whole(rows, best, k))
         return Top(torch.cat([p.columns for p in parts]), torch.cat([p.logits for p in parts]))
+
+    def _whole(self, rows: Tensor, best: Top, k: int) -> Top:
+        """Rows for which the searched cells held fewer than k columns are compared with all."""
+        short = (best.logits == -torch.inf).any(1)
+        if not bool(short.any()):
+            return best
+        exact = top_of_unit(self.head, rows[short], k)
+        columns, logits = best.columns.clone(), best.logits.clone()
+        columns[short], logits[short] = exact.columns, exact.logits
+        return Top(columns, logits)
 
     def make_index(self) -> None:
         """Learn cells from a sample of the columns, and put all columns into them."""
