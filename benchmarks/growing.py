@@ -118,10 +118,10 @@ def line(name: str, now: dict[str, float], ours: dict[str, float], cap: float) -
         cells[1] = late
     kept = f"{now['kept'] / 1e6:.1f}" if "kept" in now else "–"
     slower = ""
-    if "add" in ours:
-        slower = (
-            f"{now['add'] / ours['add']:,.1f}" if "add" in now else f"> {cap / ours['add']:,.0f}"
-        )
+    if "add" in ours and "add" in now:
+        slower = f"{now['add'] / ours['add']:,.1f}"
+    elif "add" in ours and refits:
+        slower = f"> {cap / ours['add']:,.0f}"
     return f"{cells[0]:>10}{cells[1]:>12}{cells[2]:>10}{kept:>10}{slower:>17}"
 
 
