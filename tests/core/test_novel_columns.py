@@ -59,6 +59,6 @@ def test_many_logits_are_kept_as_powers_and_give_the_same_loss(monkeypatch):
         torch.testing.assert_close(scores.base_lse, logits[:, :5].logsumexp(1))
 
 
-def test_two_thousand_classes_are_many_and_the_papers_protocols_are_not():
-    assert isinstance(novel_columns(torch.zeros(4000, 400)), NovelPowers)
-    assert isinstance(novel_columns(torch.zeros(1500, 40)), NovelLogits)
+def test_the_papers_protocols_are_many_and_a_handful_of_photos_is_not():
+    assert isinstance(novel_columns(torch.zeros(1500, 40)), NovelPowers)
+    assert isinstance(novel_columns(torch.zeros(200, 10)), NovelLogits)

@@ -68,7 +68,9 @@ def train(
     ),
     seed: int = typer.Option(0, min=0, help="Seed of weights, order, augmentation and hold-out."),
     seeds: int = typer.Option(
-        1, min=1, help="Train so many encoders, from --seed on, into seed-0, seed-1, … of --out."
+        1,
+        min=1,
+        help="Train so many encoders, from --seed on, into seed-0, seed-1 and so on of --out.",
     ),
     on: str = ON,
     resume: bool = typer.Option(False, help="Continue the run in the folder."),
