@@ -23,7 +23,7 @@ from cala.data.images import FilePixels, ImageSet, ImageSplit
 from cala.errors import CalaError
 from cala.files import counted, shown
 from cala.model import Model
-from cala.model.fitting import DEFAULT_ENCODER, fit_images
+from cala.model.fitting import DEFAULT_ENCODER, fit
 from cala.model.knowledge import check_name
 
 LOG = logging.getLogger("cala.serve")
@@ -142,7 +142,7 @@ class Beginning:
             Path("this set"),
             lambda: "",
         )
-        return fit_images(
+        return fit(
             photos,
             self.path,
             encoder=self._encoder,

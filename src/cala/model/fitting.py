@@ -43,7 +43,7 @@ Advance = Callable[[int, int], None]
 
 
 def fit(
-    photos: str | os.PathLike[str],
+    photos: str | os.PathLike[str] | ImageSet,
     out: str | os.PathLike[str],
     *,
     encoder: str | os.PathLike[str] | Encoder = DEFAULT_ENCODER,
@@ -63,6 +63,7 @@ def fit(
 ) -> Model:
     """Learn the classes of a folder (one folder of photos per class) and write a model.
 
+    photos : the folder; or a set that has been opened, of which the training part is learned
     out : folder of the model, which must not be there yet
     expect : how many classes will be added later in all; by default two thirds of the first ones
     fakes : `image` mixes at most 2,000 images, a number at most so many, `feature` none: it mixes
@@ -70,48 +71,8 @@ def fit(
     reject : share of genuine photos that `predict` may call unknown
     advance : called with the number of finished images and of all images, mixed ones included
     """
-    _check(Path(out), method, max_base_loss, reject, fakes)
-    labelled_files(Path(photos))  # says in plain words what is wrong with a folder
-    found = open_images(Path(photos), "folder", on_bad="skip" if skip_bad else "raise")
-    return fit_images(
-        found,
-        out,
-        encoder=encoder,
-        method=method,
-        metric=metric,
-        objective=objective,
-        max_base_loss=max_base_loss,
-        expect=expect,
-        fakes=fakes,
-        tta=tta,
-        reject=reject,
-        seed=seed,
-        keep_thumbnails=keep_thumbnails,
-        device=device,
-        advance=advance,
-    )
-
-
-def fit_images(
-    found: ImageSet,
-    out: str | os.PathLike[str],
-    *,
-    encoder: str | os.PathLike[str] | Encoder = DEFAULT_ENCODER,
-    method: str = "cala-plus",
-    metric: str | None = None,
-    objective: str = "accuracy",
-    max_base_loss: float | None = None,
-    expect: int | None = None,
-    fakes: str | int = "image",
-    tta: str = "none",
-    reject: float = 0.05,
-    seed: int = 0,
-    keep_thumbnails: bool = False,
-    device: str = "cpu",
-    advance: Advance = lambda done, total: None,
-) -> Model:
-    """As `fit`, from a set that has been opened; its training photos alone."""
     wanted = _check(Path(out), method, max_base_loss, reject, fakes)
+    found = photos if isinstance(photos, ImageSet) else _opened(Path(photos), skip_bad)
     store = Store(Path(out))
     notes = [*found.notes, *(f"left out {bad.name} ({bad.why})" for bad in found.skipped)]
     split, digests, again = _once(found)
@@ -164,6 +125,11 @@ def fit_images(
     counts = dict(Counter(names.tolist()))
     entry = journal_entry("fit", counts, digests, again)
     return Model._created(store, knowledge, entry, coder, split if keep_thumbnails else None)
+
+
+def _opened(folder: Path, skip_bad: bool) -> ImageSet:
+    labelled_files(folder)  # says in plain words what is wrong with a folder
+    return open_images(folder, "folder", on_bad="skip" if skip_bad else "raise")
 
 
 def _check(
