@@ -141,7 +141,7 @@ def test_probabilities_and_decisions_agree(model):
 
 def test_large_inputs_are_answered_in_parts(model, monkeypatch):
     whole = model.predict_proba(X)
-    monkeypatch.setattr("cala.estimator.classifier.PREDICT_ROWS", 100)
+    monkeypatch.setattr("cala.estimator.growing.PREDICT_ROWS", 100)
     np.testing.assert_allclose(model.predict_proba(X), whole, rtol=1e-9)
 
 

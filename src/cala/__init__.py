@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cala.estimator import CalaClassifier
+    from cala.estimator.classifier import CalaClassifier
     from cala.model import Model, fit, load
 
 __version__ = "0.1.0"
@@ -15,7 +15,7 @@ __all__ = ["CalaClassifier", "Model", "__version__", "fit", "load"]
 def __getattr__(name: str) -> Any:
     # torch takes seconds to import, so what needs it is loaded on first use.
     if name == "CalaClassifier":
-        from cala.estimator import CalaClassifier
+        from cala.estimator.classifier import CalaClassifier
 
         return CalaClassifier
     if name in ("Model", "fit", "load"):

@@ -237,8 +237,16 @@ def test_as_a_process(birds, photos):
 def test_help_has_an_example(inside, command):
     code, said, _ = inside(command, "--help")
     assert code == 0
-    assert f"cala {command} " in said.replace("│", " ")
+    assert f"cala {command} " in said
     assert all(len(line) <= 80 for line in said.splitlines())
+
+
+def test_photos_need_no_scikit_learn():
+    """Its import takes as long as torch's."""
+    heavy = "('sklearn', 'scipy', 'pandas')"
+    code = f"import sys, cala.model; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_too_few_photos_for_unknown_are_said(photos, inside):

@@ -12,7 +12,7 @@ import pytest
 from sklearn.base import clone
 
 from cala import CalaClassifier
-from cala.estimator import classifier
+from cala.estimator import growing
 from cala.heads import AdaptedHead
 from problems import blobs
 
@@ -37,7 +37,7 @@ def shots(label):
 @pytest.mark.parametrize("method", ["predict", "predict_proba", "decision_function"])
 def test_who_reads_during_a_change_sees_the_state_before_it(model, method, monkeypatch):
     """A class comes and another goes between the first rows and the last."""
-    monkeypatch.setattr(classifier, "PREDICT_ROWS", 100)
+    monkeypatch.setattr(growing, "PREDICT_ROWS", 100)
     model.partial_fit(*shots(12))
     expected = getattr(model, method)(X)
     real, changes = AdaptedHead.logits, []
@@ -64,7 +64,7 @@ def test_a_new_fit_of_another_dimension_does_not_reach_who_reads(model, monkeypa
         return real(self, features)
 
     monkeypatch.setattr(AdaptedHead, "logits", logits)
-    monkeypatch.setattr(classifier, "PREDICT_ROWS", 100)
+    monkeypatch.setattr(growing, "PREDICT_ROWS", 100)
     np.testing.assert_array_equal(model.predict(X), expected)
     assert model.n_features_in_ == 4
 

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import nn
 
+from cala import CalaClassifier
 from cala.encoders.base import Encoder, from_module
 from cala.encoders.transform import Transform
 from cala.errors import BaseQueryWarning, FallbackWarning
-from cala.estimator import CalaClassifier
 from cala.model.knowledge import EncoderCard, Knowledge
 from cala.model.model import Model
 from cala.model.seen import SeenPhotos

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from cala import CalaClassifier
 from cala.benchmark import courses
 from cala.benchmark.able import able
 from cala.benchmark.config import RunConfig
@@ -26,7 +27,6 @@ from cala.encoders import Transform
 from cala.encoders.encode import encode_set
 from cala.encoders.weights import load_encoder_file
 from cala.errors import InputError
-from cala.estimator import CalaClassifier
 from cala.heads import HEADS, method_names
 from cala.methods import METHODS
 from cala.reports.run import read_run

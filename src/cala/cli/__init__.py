@@ -32,6 +32,7 @@ app = typer.Typer(
     help="Teach a frozen vision model new classes from a handful of images.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 

@@ -18,8 +18,9 @@ def compare(
     reference: str | None = REFERENCE,
     as_json: bool = AS_JSON,
 ) -> None:
-    """Put runs side by side; differences are paired where runs share draws.
+    """Put runs side by side; differences are paired.
 
+    Pairs are the draws that runs share.
     A method that several runs have is named RUN: METHOD, as in the table.
     A folder of `cala ablate` stands for the runs in it.
 

@@ -11,7 +11,7 @@ from cala.cli.options import KIND
 from cala.cli.progress import progress
 
 app = typer.Typer(
-    help="Look at image sets and embeddings, and fetch sets that may be fetched.",
+    help="Look at image sets and embeddings, or fetch sets.",
     no_args_is_help=True,
 )
 
@@ -28,7 +28,9 @@ def check(
     ),
     as_json: bool = typer.Option(False, "--json", help="Everything found, for machines."),
 ) -> None:
-    """Say what lies at PATH: counts, resolution, what the protocol lacks, bad and double images.
+    """Say what lies at PATH, and what is wrong with it.
+
+    Of images: counts, resolution, what the protocol lacks, bad and double ones.
 
     Of embeddings: classes, rows, dimension, scale, held-out rows, fake classes, names.
     Exit code 1 if images cannot be used or the set cannot be opened.

@@ -22,7 +22,7 @@ def export(
     as_json: bool = AS_JSON,
     quiet: bool = QUIET,
 ) -> None:
-    """Write a model as one ONNX file: encoder, classes and all, for onnxruntime.
+    """Write a model with its encoder as one ONNX file.
 
     The file can still learn new classes; docs/export.md shows how, in ten lines without torch. A
     table with the weights of all classes is written beside it, as .npz.

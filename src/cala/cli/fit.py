@@ -124,7 +124,7 @@ def add(
     as_json: bool = AS_JSON,
     quiet: bool = QUIET,
 ) -> None:
-    """Teach new classes from a handful of photos, or give a known class more photos.
+    """Teach new classes, or give a known class more photos.
 
     Nothing that the model knows about other classes changes. A photo that it has learned from
     before is noticed and not counted twice.

@@ -40,7 +40,7 @@ def datasets(as_json: bool = AS_JSON) -> None:
 
 
 def encoders(as_json: bool = AS_JSON) -> None:
-    """List encoders, doors to other libraries, and architectures that can be trained."""
+    """List encoders, and architectures that can be trained."""
     from cala.encoders import ARCHITECTURES
     from cala.encoders.registry import DOORS, ENCODERS
 

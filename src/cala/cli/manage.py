@@ -23,7 +23,7 @@ def show(
     model: Path = MODEL,
     as_json: bool = AS_JSON,
 ) -> None:
-    """List a model's classes in order of arrival, and every change made to it.
+    """List a model's classes as they arrived, and every change.
 
     β is what the adapter adds to a new class; the closest class is the one that its prototype is
     most similar to.
@@ -111,7 +111,7 @@ def tune(
     ),
     as_json: bool = AS_JSON,
 ) -> None:
-    """Move a model between its known and its new classes; no photo is needed.
+    """Favour known or new classes; no photo is needed.
 
     Examples: cala tune birds --objective harmonic · cala tune birds --max-base-loss 0.01
     """

@@ -48,7 +48,7 @@ ON = typer.Option(
     "--on",
     metavar="WHERE",
     help="here (this process), ray or ray:HOST:PORT: spread the work over a Ray cluster "
-    "(pip install 'cala\\[ray]').",
+    "(pip install 'cala[ray]').",
 )
 AS_JSON = typer.Option(False, "--json", help="Print the summary for machines.")
 

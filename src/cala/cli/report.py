@@ -24,9 +24,10 @@ def report(
     ),
     as_json: bool = typer.Option(False, "--json", help="Print what was made, for machines."),
 ) -> None:
-    """Make report.html, figures (SVG, PNG) and tables (Markdown, CSV, LaTeX) from finished runs.
+    """Make a page, figures and tables from finished runs.
 
-    Nothing is computed anew: it reads records and artifacts, on any machine, at any time.
+    Figures are SVG and PNG, tables Markdown, CSV and LaTeX. Nothing is computed anew:
+    it reads records and artifacts, on any machine, at any time.
 
     Example: cala report runs/cifar100-0123456789 -o report --open
     """

@@ -35,9 +35,10 @@ def run(
         True, "--report/--no-report", help="Make the page with all tables and figures."
     ),
 ) -> None:
-    """Run methods over the same draws of a protocol, with intervals and paired differences.
+    """Run methods over the same draws of a protocol.
 
-    Stopped at any moment, the same command continues where it was.
+    Means with intervals; differences are paired over draws. Stopped at any moment,
+    the same command continues where it was.
 
     Example: cala run cifar100 --embeddings cifar100.npz --draws canonical,random:20
 

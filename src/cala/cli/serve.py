@@ -42,7 +42,7 @@ def serve(
     ),
     device: str = DEVICE,
 ) -> None:
-    """Open a page where anyone can teach a class, with a REST API behind it.
+    """Open a page where anyone can teach a class, and a REST API.
 
     Where there is no model yet, the page asks for photos of its first classes and makes one.
     Nobody but this machine can reach it unless --host says otherwise; then a token is needed.

@@ -77,7 +77,7 @@ def train(
     minutes: float = typer.Option(5.0, min=0.0, help="Minutes between checkpoints."),
     device: str = typer.Option("auto", help="cpu, cuda, cuda:1, mps or auto."),
     devices: int = typer.Option(
-        1, min=1, help="Devices of each node; more than one needs cala\\[train]."
+        1, min=1, help="Devices of each node; more than one needs cala[train]."
     ),
     nodes: int = typer.Option(
         1, min=1, help="Machines that train together; torchrun starts the command on each of them."

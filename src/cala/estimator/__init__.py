@@ -1,5 +1,1 @@
-"""The scikit-learn face of cala: a classifier whose classes may grow after `fit`."""
-
-from cala.estimator.classifier import CalaClassifier
-
-__all__ = ["CalaClassifier"]
+"""A classifier whose classes may grow after `fit`, and its scikit-learn face."""

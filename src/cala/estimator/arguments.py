@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils import check_random_state
 
 from cala.core.mixing import FakePool
 from cala.errors import InputError
@@ -46,6 +45,8 @@ def rejection_rate(value: Any) -> float:
 def seed_of(random_state: Any) -> int:
     """The seed itself, or one drawn from a RandomState."""
     if not isinstance(random_state, int | np.integer):
+        from sklearn.utils import check_random_state
+
         return int(check_random_state(random_state).randint(2**31 - 1))
     if not -(2**63) <= random_state < 2**64:
         raise InputError(
@@ -83,6 +84,18 @@ def check_adapted(method: str, head: Head) -> None:
             f'method "{method}" has no adapter and no operating point: '
             'use "la", "cala" or "cala-plus"'
         )
+
+
+def finite_rows(X: Any, dim: int | None) -> NDArray[Any]:
+    """Numbers (n, dim), all finite."""
+    rows = _array("X", X)
+    if rows.ndim != 2 or rows.dtype.kind not in "fiub":
+        raise InputError(f"X has shape {rows.shape} and type {rows.dtype}: give numbers (n, d)")
+    if dim is not None and rows.shape[1] != dim:
+        raise InputError(f"X has {rows.shape[1]} columns: give {dim}, as in fit")
+    if not np.isfinite(rows).all():
+        raise InputError("X contains NaN or infinity: leave such rows out")
+    return rows
 
 
 def as_tensor(X: NDArray[Any], device: Any) -> torch.Tensor:

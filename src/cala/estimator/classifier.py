@@ -1,51 +1,22 @@
-"""`CalaClassifier`: fit, partial_fit, forget, predict, and moving along the trade-off."""
+"""`CalaClassifier`: the scikit-learn face of a classifier that grows."""
 
 from __future__ import annotations
 
-import copy
-import threading
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
-from typing_extensions import Self
+from sklearn.utils.validation import validate_data
 
-from cala.core.logits import DEFAULT_SCALE
-from cala.core.prototypes import chunks
-from cala.core.rejection import Rejection
-from cala.errors import InputError
-from cala.estimator.arguments import (
-    as_tensor,
-    check_adapted,
-    check_frozen,
-    fake_pool,
-    holdout_mask,
-    rejection_rate,
-    seed_of,
-    shot_numbers,
-    usable_device,
-    whole_number,
-)
-from cala.estimator.labels import find_label, given_labels, labels_like, some_labels
-from cala.heads import AdaptedHead, make_head
-from cala.heads.checks import check_operating_point, is_auto
-from cala.heads.rejection import familiarity, fit_rejection
-from cala.registry import check_choice
+from cala.estimator.growing import GrowingClassifier
 
-PRESETS = (None, "paper")
-PAPER = {"method": "cala", "metric": "cosine", "scale": DEFAULT_SCALE}
-PREDICT_ROWS = 8192
 FLOATS = [np.float32, np.float64]
-SWAPPING = threading.Lock()  # held for a comparison and an assignment, never while learning
 
 
-class CalaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class CalaClassifier(ClassifierMixin, BaseEstimator, GrowingClassifier):  # type: ignore[misc]
     """A classifier over embeddings that learns new classes from a handful of examples.
 
     `fit` learns the base classes and, on fake classes mixed from them, how far to favour a class
@@ -112,296 +83,13 @@ class CalaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     array([0, 1, 2, 3, 4, 5, 6, 7, 8])
     """
 
-    _rejection: Rejection
-
-    def __init__(
-        self,
-        method: str = "cala-plus",
-        *,
-        preset: str | None = None,
-        metric: str | None = None,
-        scale: float | str = "auto",
-        objective: str = "accuracy",
-        max_base_loss: float | None = None,
-        expected_novel: int | None = None,
-        shots: int | tuple[int, ...] | None = None,
-        random_state: int | np.random.RandomState | None = 0,
-        device: str = "cpu",
-    ) -> None:
-        self.method = method
-        self.preset = preset
-        self.metric = metric
-        self.scale = scale
-        self.objective = objective
-        self.max_base_loss = max_base_loss
-        self.expected_novel = expected_novel
-        self.shots = shots
-        self.random_state = random_state
-        self.device = device
-
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        fake: ArrayLike | None = None,
-        pairs: ArrayLike | None = None,
-        holdout: ArrayLike | str | None = None,
-    ) -> Self:
-        """Learn the base classes and train the adapter.
-
-        Parameters
-        ----------
-        X : array of shape (n, d)
-            Embeddings of base images.
-        y : array of shape (n,)
-            Their labels, all strings or all numbers; at least two classes.
-        fake : array of shape (P, M, d), optional
-            Embeddings of M images of each of P fake classes, mixed from two base classes each at
-            image level. Without it fakes are mixed from `X`.
-        pairs : array of shape (P, 2), optional
-            The integers that name the two parents of each fake class; with it the fake classes
-            of one pseudo session have distinct parents.
-        holdout : {"all"} or bool array of shape (n,), optional
-            Rows that the encoder was not trained on; "all" for a pretrained encoder that saw
-            none of them. Without it, and where it leaves classes out, the classifier warns that
-            base may look safer than it is.
-        """
-        draft = copy.copy(self)  # whatever fails or is interrupted leaves this one as it was
-        X, y = validate_data(draft, X, given_labels(y), dtype=FLOATS)
+    def _labelled(self, X: Any, y: NDArray[Any], first: bool) -> tuple[NDArray[Any], NDArray[Any]]:
+        X, y = validate_data(self, X, y, reset=first, dtype=FLOATS)
         check_classification_targets(y)
-        classes, columns = np.unique(y, return_inverse=True)
-        if len(classes) < 2:
-            raise InputError(
-                f"fit got 1 class ({classes[0]!r}): give at least two base classes, then add more "
-                "with partial_fit"
-            )
-        usable_device(self.device)
-        check_operating_point(self.objective, self.max_base_loss)
-        head = self._make_head()
-        if self.objective != "accuracy" or self.max_base_loss is not None:
-            check_adapted(self.method, head)
-        rows, codes = as_tensor(X, self.device), torch.as_tensor(columns, device=self.device)
-        fakes, held = fake_pool(fake, pairs, self.device), holdout_mask(holdout, len(X))
-        head.fit_base(rows, codes, fakes=fakes, holdout=held)
-        if isinstance(head, AdaptedHead):
-            head.set_operating_point(self.objective, self.max_base_loss)
-        draft._rejection = fit_rejection(
-            head, rows, codes, fakes=fakes, holdout=held, novel=self.expected_novel
-        )
-        draft._head, draft.classes_, draft._next_id = head, classes, len(classes)
-        with SWAPPING:
-            self.__dict__ = draft.__dict__
-        return self
+        return X, y
 
-    def partial_fit(self, X: Any, y: Any) -> Self:
-        """Add classes never seen before; fold examples of known classes into their means.
+    def _rows(self, X: Any) -> NDArray[Any]:
+        return validate_data(self, X, reset=False, dtype=FLOATS)
 
-        X : array of shape (n, d); y : array of shape (n,), labels that fit the type of those
-            given to `fit`
-        """
-        return self._change(lambda now: now._added(X, y))
-
-    def _added(self, X: Any, y: Any) -> dict[str, Any]:
-        if not hasattr(self, "classes_"):
-            raise NotFittedError(
-                "partial_fit adds classes to a fitted classifier: call fit(X, y) with the base "
-                "classes first"
-            )
-        X, y = validate_data(self, X, given_labels(y), reset=False, dtype=FLOATS)
-        check_classification_targets(y)
-        names, inverse = np.unique(labels_like(y, self.classes_), return_inverse=True)
-        ids = dict(zip(self.classes_.tolist(), self._head.classes, strict=True))
-        is_new = np.array([name not in ids for name in names.tolist()])
-        new = names[is_new]
-        ids.update((name, self._next_id + i) for i, name in enumerate(new.tolist()))
-        codes = np.array([ids[name] for name in names.tolist()])[inverse]
-        rows = as_tensor(X, self.device)
-        head = self._head.fork().add(rows, torch.as_tensor(codes, device=self.device))
-        return {
-            "_head": head,
-            "classes_": np.concatenate([self.classes_, new]),
-            "_next_id": self._next_id + len(new),
-        }
-
-    def forget(self, label: Any) -> Self:
-        """Remove a class. Similarity to base still counts a forgotten base class."""
-        return self._change(lambda now: now._without(label))
-
-    def _without(self, label: Any) -> dict[str, Any]:
-        check_is_fitted(self)
-        column = find_label(label, self.classes_)
-        if column is None:
-            raise InputError(
-                f"cannot forget {label!r}: known classes are {some_labels(self.classes_)}"
-            )
-        try:
-            head = self._head.fork().forget(self._head.classes[column])
-        except InputError:  # heads know classes by number only
-            raise InputError(
-                f"cannot forget {label!r}: two classes, one of them base, must remain"
-            ) from None
-        return {"_head": head, "classes_": np.delete(self.classes_, column)}
-
-    def rename(self, old: Any, new: Any) -> Self:
-        """Give a class another label, which no other class has; nothing else changes."""
-        return self._change(lambda now: now._renamed(old, new))
-
-    def _renamed(self, old: Any, new: Any) -> dict[str, Any]:
-        check_is_fitted(self)
-        column = find_label(old, self.classes_)
-        if column is None:
-            raise InputError(
-                f"cannot rename {old!r}: known classes are {some_labels(self.classes_)}"
-            )
-        label = labels_like(given_labels([new]), self.classes_)
-        taken = find_label(new, self.classes_)
-        if taken not in (None, column):
-            raise InputError(f"cannot rename {old!r} to {new!r}: there is such a class already")
-        classes = self.classes_.astype(np.result_type(self.classes_.dtype, label.dtype))
-        classes[column] = label[0]
-        return {"classes_": classes}
-
-    def set_operating_point(
-        self,
-        objective: str = "accuracy",
-        *,
-        max_base_loss: float | None = None,
-        delta: float | None = None,
-    ) -> Self:
-        """Move along the base/novel trade-off, without any image. Give one of the three.
-
-        objective : "accuracy" (where the adapter was trained to be) or "harmonic" (largest
-            harmonic mean of base and novel accuracy on fake classes)
-        max_base_loss : as far towards the new classes as this loss of base accuracy allows,
-            against what it is without any new class (so 0.01 is stricter than it sounds)
-        delta : the shift itself
-        """
-        return self._change(lambda now: now._moved(objective, max_base_loss, delta))
-
-    def _moved(
-        self, objective: str, max_base_loss: float | None, delta: float | None
-    ) -> dict[str, Any]:
-        check_is_fitted(self)
-        check_adapted(self.method, self._head)
-        head = self._head.fork()
-        head.set_operating_point(objective, max_base_loss, delta)
-        return {"_head": head}
-
-    def _change(self, changed: Callable[[Self], dict[str, Any]]) -> Self:
-        """The attributes that `changed` makes of the present state take their place in one step.
-
-        Where another thread was quicker its change stays, and this one is made on top of it.
-        """
-        while True:
-            now = copy.copy(self)
-            new = changed(now)
-            with SWAPPING:
-                if self._head is now._head and self.classes_ is now.classes_:
-                    self.__dict__ = {**self.__dict__, **new}
-                    return self
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The most likely class of each row: (n,)."""
-        now = copy.copy(self)
-        best = [z.argmax(1).cpu().numpy() for z in now._logits(X)]
-        return now.classes_[np.concatenate(best)]
-
-    def predict_proba(self, X: Any) -> NDArray[Any]:
-        """Softmax of the adjusted logits: (n, n_classes)."""
-        now = copy.copy(self)
-        return np.concatenate([z.softmax(1).cpu().numpy() for z in now._logits(X)])
-
-    def decision_function(self, X: Any) -> NDArray[Any]:
-        """Adjusted logits (n, n_classes); with two classes their difference (n,)."""
-        now = copy.copy(self)
-        z = np.concatenate([z.cpu().numpy() for z in now._logits(X)])
-        return z[:, 1] - z[:, 0] if z.shape[1] == 2 else z
-
-    def familiarity(self, X: Any) -> NDArray[np.float64]:
-        """How well the best-fitting class fits: (n,) p-values, 1 where this cannot be told.
-
-        About the share of genuine images of that class that fit no better. It depends neither on
-        the operating point nor on β.
-        """
-        now = copy.copy(self)
-        check_is_fitted(now)
-        X = validate_data(now, X, reset=False, dtype=FLOATS)
-        parts = [
-            familiarity(now._head, now._rejection, as_tensor(X[rows], now.device)).numpy()
-            for rows in chunks(len(X), PREDICT_ROWS)
-        ]
-        return np.concatenate(parts)
-
-    def is_unknown(self, X: Any, rate: float = 0.05) -> NDArray[np.bool_]:
-        """Rows that no class fits: (n,) bool.
-
-        rate : share of genuine images, of base and of few-shot classes alike, that may be turned
-            away at the most
-        """
-        return self.familiarity(X) < rejection_rate(rate)
-
-    def _logits(self, X: Any) -> Iterator[torch.Tensor]:
-        """To be asked of a copy, whose head stays the same from the first rows to the last."""
-        check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=FLOATS)
-        for start in range(0, len(X), PREDICT_ROWS):
-            yield self._head.logits(as_tensor(X[start : start + PREDICT_ROWS], self.device))
-
-    # A head is never changed once it is in place, so one read of it is one state.
-
-    @property
-    def prototypes_(self) -> NDArray[Any]:
-        return self._fitted_head().prototypes.cpu().numpy()
-
-    @property
-    def beta_(self) -> NDArray[Any]:
-        head = self._fitted_head()
-        if isinstance(head, AdaptedHead):
-            return head.beta.cpu().numpy().copy()
-        return np.zeros(len(head.classes))
-
-    @property
-    def n_shots_(self) -> NDArray[Any]:
-        return self._fitted_head().table.counts.cpu().numpy().copy()
-
-    @property
-    def n_base_(self) -> int:
-        return self._fitted_head().n_base
-
-    @property
-    def delta_(self) -> float:
-        head = self._fitted_head()
-        return head.delta if isinstance(head, AdaptedHead) else 0.0
-
-    @property
-    def rejection_(self) -> Rejection:
-        """What `familiarity` is read from."""
-        self._fitted_head()
-        return self._rejection
-
-    @property
-    def head_(self) -> Any:
-        """The fitted head, in whose place every change puts another one."""
-        return self._fitted_head()
-
-    def _fitted_head(self) -> Any:
-        if not hasattr(self, "_head"):
-            raise AttributeError("not fitted yet: call fit first")
-        return self._head
-
-    def _make_head(self) -> Any:
-        check_choice("preset", self.preset, PRESETS)
-        options: dict[str, Any] = {
-            "method": self.method,
-            "metric": self.metric,
-            "scale": self.scale,
-        }
-        options.update(PAPER if self.preset == "paper" else {})
-        if is_auto(options["scale"]):  # every head's own default; not every head has a scale
-            del options["scale"]
-        adapter: dict[str, Any] = {"novel": whole_number("expected_novel", self.expected_novel)}
-        if self.shots is not None:
-            adapter["shots"] = shot_numbers(self.shots)
-        seed = seed_of(self.random_state)
-        check_frozen(options["method"])
-        return make_head(options.pop("method"), seed=seed, adapter=adapter, **options)
+    def _not_fitted(self, message: str) -> Exception:
+        return NotFittedError(message)

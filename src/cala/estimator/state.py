@@ -9,15 +9,15 @@ import numpy as np
 from cala.core.rejection import Rejection
 from cala.errors import InputError
 from cala.estimator.arguments import seed_of
-from cala.estimator.classifier import CalaClassifier
+from cala.estimator.growing import GrowingClassifier
 from cala.heads.base import State
 from cala.heads.factory import restore_head
 
 
-def classifier_state(model: CalaClassifier) -> State:
+def classifier_state(model: GrowingClassifier) -> State:
     """Everything that a fitted classifier knows: {"config", "meta" (JSON values), "tensors"}."""
     head = model._fitted_head().state()
-    params = model.get_params()
+    params = {name: getattr(model, name) for name in model.options()}
     params["random_state"] = seed_of(params["random_state"])
     if isinstance(params["shots"], tuple):
         params["shots"] = list(params["shots"])
@@ -37,13 +37,13 @@ def classifier_state(model: CalaClassifier) -> State:
     }
 
 
-def restore_classifier(state: State) -> CalaClassifier:
+def restore_classifier(state: State) -> GrowingClassifier:
     """The classifier that `classifier_state` came from."""
     meta: dict[str, Any] = state["meta"]
     config = dict(state["config"])
     if isinstance(config["shots"], list):
         config["shots"] = tuple(config["shots"])
-    model = CalaClassifier(**config)
+    model = GrowingClassifier(**config)
     parts: dict[str, dict[str, Any]] = {"head": {}, "rejection": {}}
     for name, tensor in state["tensors"].items():
         part, _, rest = name.partition(".")

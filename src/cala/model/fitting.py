@@ -23,7 +23,7 @@ from cala.encoders.embed import embed
 from cala.encoders.encode import held_out
 from cala.encoders.fakes import fake_pool
 from cala.errors import BaseQueryWarning, FallbackWarning, InputError
-from cala.estimator import CalaClassifier
+from cala.estimator.growing import GrowingClassifier
 from cala.files import counted, shown
 from cala.heads import HEADS
 from cala.heads.factory import split_name, takes_parts
@@ -91,7 +91,7 @@ def fit(
 
     advance(0, total)
     features = embed(split, coder, tta=tta, advance=count)
-    classifier = CalaClassifier(
+    classifier = GrowingClassifier(
         method,
         metric=metric,
         scale="auto" if coder.scale is None else coder.scale,
@@ -196,7 +196,7 @@ def _once(found: ImageSet) -> tuple[ImageSplit, tuple[bytes, ...], int]:
 
 
 def _fit(
-    classifier: CalaClassifier,
+    classifier: GrowingClassifier,
     features: Any,
     names: Any,
     pool: FakePool | None,

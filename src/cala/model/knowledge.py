@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cala.encoders.embed import TTA
 from cala.errors import InputError
-from cala.estimator import CalaClassifier
+from cala.estimator.growing import GrowingClassifier
 from cala.estimator.state import classifier_state, restore_classifier
 from cala.files import shown
 from cala.model.seen import SeenPhotos
@@ -54,7 +54,7 @@ class Knowledge:
     notes : what was said when the model was made, such as that its base is too small
     """
 
-    classifier: CalaClassifier
+    classifier: GrowingClassifier
     seen: SeenPhotos
     encoder: EncoderCard
     reject: float
@@ -80,7 +80,7 @@ class Knowledge:
         least = 1 / (1 + int(self.classifier.rejection_.sizes[0]))
         return self.classifier.rejection_.is_on and least < (self.reject if rate is None else rate)
 
-    def grown(self, features: NDArray[np.float32], names: Sequence[str]) -> CalaClassifier:
+    def grown(self, features: NDArray[np.float32], names: Sequence[str]) -> GrowingClassifier:
         """The classifier after it has learned rows (n, d) with labels (n,)."""
         return copy.copy(self.classifier).partial_fit(features, np.array(names, dtype=str))
 

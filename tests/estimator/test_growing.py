@@ -1,0 +1,58 @@
+"""The classifier without scikit-learn: the same answers, and refusals of its own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cala import CalaClassifier
+from cala.errors import InputError
+from cala.estimator.growing import GrowingClassifier
+from problems import blobs
+
+X, Y = (array.numpy() for array in blobs(10, 20, 6))
+BASE = Y < 7
+
+
+def grown(kind: type[GrowingClassifier]) -> GrowingClassifier:
+    model = kind("cala").fit(X[BASE], Y[BASE], holdout="all")
+    return model.partial_fit(X[~BASE], Y[~BASE])
+
+
+def test_same_answers_as_the_estimator():
+    plain, estimator = grown(GrowingClassifier), grown(CalaClassifier)
+    assert np.array_equal(plain.predict_proba(X), estimator.predict_proba(X))
+    assert np.array_equal(plain.familiarity(X), estimator.familiarity(X))
+    assert plain.options() == sorted(estimator.get_params(), key=plain.options().index)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (X[0], r"shape \(6,\)"),
+        (X[:, :5], "5 columns: give 6"),
+        (X.astype(str), "type <U"),
+        (np.where(X[0, 0] == X, np.nan, X), "NaN or infinity"),
+        ([[1.0, 2.0], [3.0]], "no array"),
+    ],
+)
+def test_rows_that_are_refused(rows, message):
+    model = grown(GrowingClassifier)
+    with pytest.raises(InputError, match=message):
+        model.predict(rows)
+    with pytest.raises(InputError, match=message):
+        model.partial_fit(rows, Y)
+    assert len(model.classes_) == 10
+
+
+def test_labels_of_another_number():
+    with pytest.raises(InputError, match="one label for each of 200 rows"):
+        GrowingClassifier().fit(X, Y[:-1])
+
+
+def test_without_a_fit():
+    model = GrowingClassifier()
+    assert not hasattr(model, "prototypes_")
+    for ask in (lambda: model.predict(X), lambda: model.partial_fit(X, Y), lambda: model.head_):
+        with pytest.raises(AttributeError, match="fit"):
+            ask()
