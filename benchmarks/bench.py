@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 PARTS: dict[str, tuple[str, list[str], list[str]]] = {
     "growing": (
         "growing.py",
-        ["--cap", "60"],
+        [],
         [
             "--cap",
             "5",

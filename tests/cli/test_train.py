@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from cala.cli.train_many import _jobs
 from cli.inside import within
 from data.tiny_sets import WNIDS
 
@@ -239,3 +240,39 @@ def test_as_a_method(photos, tmp_path):
     code, out, error = cala(*run, cache=tmp_path)
     assert code == 0, error
     assert list(json.loads(out)["random"]) == ["nearest-mean", "cec", "cec+la"]
+
+
+def test_a_grid_has_a_folder_for_each_method_and_seed():
+    given = {"method": "alice, fact,alice", "seed": 3, "seeds": 2, "out": Path("x")}
+    jobs = _jobs(given)
+    assert [
+        (name, job["method"], job["seed"], job["out"].as_posix()) for name, job in jobs.items()
+    ] == [
+        ("alice, seed 3", "alice", 3, "x/alice/seed-3"),
+        ("alice, seed 4", "alice", 4, "x/alice/seed-4"),
+        ("fact, seed 3", "fact", 3, "x/fact/seed-3"),
+        ("fact, seed 4", "fact", 4, "x/fact/seed-4"),
+    ]
+    (alone,) = _jobs({**given, "method": "cec", "seeds": 1}).values()
+    assert alone == {"method": "cec", "seed": 3, "seeds": 1, "out": Path("x")}
+
+
+def test_a_grid_in_this_process(photos, cache, tmp_path):
+    out = tmp_path / "grid"
+    options = (*BASE, *QUICK, "--method", "fact,alice", "--epochs", 1)
+    code, _, error = cala("train", photos, "-o", out, *options, cache=cache)
+    assert code == 0, error
+    assert (out / "fact" / "encoder.safetensors").exists()
+    assert (out / "alice" / "encoder.safetensors").exists()
+    code, _, error = cala("train", photos, "-o", out, *options, cache=cache)
+    assert code == 2
+    assert "add --resume" in error
+
+
+def test_a_method_of_a_grid_that_is_not_there(photos, cache, tmp_path):
+    out = tmp_path / "grid"
+    options = (*BASE, *QUICK, "--method", "alice,facd")
+    code, _, error = cala("train", photos, "-o", out, *options, cache=cache)
+    assert code == 2
+    assert "did you mean 'fact'?" in error
+    assert not out.exists()

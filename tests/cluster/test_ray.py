@@ -170,15 +170,15 @@ def test_shards_are_those_of_one_process(nodes, inside, tmp_path):
 def test_trainings_of_a_grid_end_with_the_same_weights(nodes, inside, tmp_path):
     nodes.mend()
     images = photos(tmp_path / "photos", 12)
-    options = ("--epochs", 2, "--encoder", "resnet20", "--seeds", 2, "--threads", 1, "-q",
-               "--recipe", "fast-cifar100", "--batch", 8)  # fmt: skip
+    options = ("--epochs", 2, "--encoder", "resnet20", "--method", "alice,fact", "--seeds", 2,
+               "--threads", 1, "-q", "--recipe", "fast-cifar100", "--batch", 8)  # fmt: skip
     assert inside("train", images, "-o", tmp_path / "here", *options)[0] == 0
     code, said, err = inside("train", images, "-o", tmp_path / "ray", *options, "--on", "ray")
     assert code == 0, err
-    assert said.count("encoder: ") == 2
-    for seed in ("seed-0", "seed-1"):
+    assert said.count("encoder: ") == 4
+    for one in ("alice/seed-0", "alice/seed-1", "fact/seed-0", "fact/seed-1"):
         ours, theirs = (
-            load_file(tmp_path / place / seed / "encoder.safetensors") for place in ("ray", "here")
+            load_file(tmp_path / place / one / "encoder.safetensors") for place in ("ray", "here")
         )
         assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
     code, _, err = inside("train", images, "-o", tmp_path / "ray", *options, "--on", "ray")

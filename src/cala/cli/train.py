@@ -34,7 +34,8 @@ def train(
     ),
     method: str | None = typer.Option(
         None,
-        help="Train as this method does, such as cec; `cala methods` marks those that do.",
+        help="Train as this method does, such as cec; `cala methods` marks those that do. Several, "
+        "as cec,fact: one encoder each.",
         show_default=False,
     ),
     views: int | None = typer.Option(
@@ -70,7 +71,8 @@ def train(
     seeds: int = typer.Option(
         1,
         min=1,
-        help="Train so many encoders, from --seed on, into seed-0, seed-1 and so on of --out.",
+        help="Train so many encoders, from --seed on, into seed-0, seed-1 and so on of --out; of "
+        "several methods, into cec/seed-0 and so on.",
     ),
     on: str = ON,
     resume: bool = typer.Option(False, help="Continue the run in the folder."),
@@ -96,7 +98,7 @@ def train(
 
     Example: cala train photos/ -o base --base 20 --test 0.2 --holdout 5
 
-    Five encoders on a cluster: cala train photos/ -o bases --seeds 5 --on ray
+    A grid on a cluster: cala train photos/ -o bases --method cec,fact --seeds 5 --on ray
 
     Two machines: torchrun --nnodes 2 -m cala train photos/ -o base (docs/cluster.md)
     """
@@ -104,7 +106,7 @@ def train(
 
     given = dict(locals())
     where, given = read_on(given.pop("on")), {k: v for k, v in given.items() if k != "read_on"}
-    if seeds == 1 and where is None:
+    if seeds == 1 and where is None and "," not in (method or ""):
         train_one(given)
     else:
         train_many(given, where)

@@ -1,4 +1,4 @@
-"""`cala train --seeds N`: one training per seed, one after another or spread over a cluster."""
+"""A grid of base trainings, methods × seeds: one after another or spread over a cluster."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ def train_many(given: dict[str, Any], where: Where | None) -> None:
     from cala.cli.train import train_one
     from cala.errors import InputError
     from cala.files import shown
+    from cala.methods import METHODS
     from cala.training.place import CHECKPOINT
 
     if given["devices"] * given["nodes"] > 1:
         raise InputError(
-            "--devices and --nodes share one training, --seeds and --on ray make several: use one "
-            "or the other"
+            "--devices and --nodes share one training, --seeds, several methods and --on ray make "
+            "several: use one or the other"
         )
     jobs = _jobs(given)
-    begun = [job["out"] for job in jobs if (job["out"] / CHECKPOINT).exists()]
+    for method in {job["method"] for job in jobs.values()} - {None}:
+        METHODS[method]  # says now which there are
+    begun = [job["out"] for job in jobs.values() if (job["out"] / CHECKPOINT).exists()]
     if begun and not given["resume"]:
         raise InputError(
             f"{shown(begun[0])} holds a training run already: add --resume to continue it, or "
@@ -33,32 +36,38 @@ def train_many(given: dict[str, Any], where: Where | None) -> None:
     if where is not None:
         _on_cluster(jobs, where, given["quiet"])
         return
-    for job in jobs:
+    for name, job in jobs.items():
         if not given["quiet"]:
-            typer.echo(f"seed {job['seed']}", err=True)
+            typer.echo(name, err=True)
         train_one(job)
 
 
-def _jobs(given: dict[str, Any]) -> list[dict[str, Any]]:
-    """The options of each training; one alone has the folder to itself."""
-    if given["seeds"] == 1:
-        return [given]
-    first, out = given["seed"], Path(given["out"])
-    return [
-        {**given, "seed": seed, "out": out / f"seed-{seed}"}
-        for seed in range(first, first + given["seeds"])
-    ]
+def _jobs(given: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Name of each training and its options; one alone has the folder to itself."""
+    listed = [name.strip() for name in (given["method"] or "").split(",") if name.strip()]
+    first, methods = given["seed"], list(dict.fromkeys(listed)) or [None]
+    jobs = {}
+    for method in methods:
+        for seed in range(first, first + given["seeds"]):
+            out = Path(given["out"])
+            if method is not None and len(methods) > 1:
+                out /= method
+            if given["seeds"] > 1:
+                out /= f"seed-{seed}"
+            name = f"{method}, seed {seed}" if method else f"seed {seed}"
+            jobs[name] = {**given, "method": method, "seed": seed, "out": out}
+    return jobs
 
 
-def _on_cluster(jobs: list[dict[str, Any]], where: Where, quiet: bool) -> None:
+def _on_cluster(jobs: dict[str, dict[str, Any]], where: Where, quiet: bool) -> None:
     from cala.cli.progress import progress_bar
     from cala.cluster.ray_engine import connected
 
     with connected(where) as cluster, progress_bar("training encoders", quiet) as advance:
-        for job in jobs:
+        for name, job in jobs.items():
             threads = job["threads"] or 1
             cluster.submit(
-                f"seed {job['seed']}",
+                name,
                 train_task,
                 _located(job),
                 threads,

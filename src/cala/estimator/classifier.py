@@ -85,7 +85,8 @@ class CalaClassifier(ClassifierMixin, BaseEstimator, GrowingClassifier):  # type
 
     def _labelled(self, X: Any, y: NDArray[Any], first: bool) -> tuple[NDArray[Any], NDArray[Any]]:
         X, y = validate_data(self, X, y, reset=first, dtype=FLOATS)
-        check_classification_targets(y)
+        if y.dtype.kind not in "biuU":  # whole numbers and strings are always labels
+            check_classification_targets(y)
         return X, y
 
     def _rows(self, X: Any) -> NDArray[Any]:
