@@ -116,8 +116,8 @@ def test_new_and_changed_classes_are_found_at_once(
     query = -rows[0][rows[1] == 2]
     assert torch.equal(head.top(query).columns[:, 0], head.logits(query).argmax(1))
     assert head._index is index
-    if isinstance(head.head, AdaptedHead):
-        head.head.delta = 5.0  # moves all novel columns: more than are compared one by one
+    if isinstance(head.host, AdaptedHead):
+        head.host.delta = 5.0  # moves all novel columns: more than are compared one by one
         found = head.top(rows[0])
         assert torch.equal(found.columns[:, 0], head.logits(rows[0]).argmax(1))
         assert head._index is not index

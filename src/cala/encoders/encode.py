@@ -42,14 +42,8 @@ def encode_set(
         base classes by default, and with () nothing is refused
     advance : called with the number of finished images and of all images, mixed ones included
     """
-    if not len(images.train):
-        raise InputError(f"{images.name} has no training image to encode")
-    check_unseen(images.test, encoder)
     base = sorted(base)
-    seen = seen_classes(images, encoder)
-    if novel is None:
-        novel = sorted(set(range(len(images.classes))) - set(base))
-    check_novel([images.classes[label] for label in novel], seen)
+    seen = check_fair(images, encoder, base, novel)
     holdout = held_out(images.train, base, encoder)
     columns = _columns(images.train.labels, base)
     parents = np.flatnonzero((columns >= 0) & ~_kept_out(holdout, encoder, len(columns)))
@@ -107,6 +101,23 @@ def encode_set(
             "seen": list(seen),
         },
     )
+
+
+def check_fair(
+    images: ImageSet, encoder: Encoder, base: Sequence[int], novel: Sequence[int] | None
+) -> tuple[str, ...]:
+    """Classes that trained the encoder; raises where results would be too good.
+
+    base, novel : as for `encode_set`
+    """
+    if not len(images.train):
+        raise InputError(f"{images.name} has no training image to encode")
+    check_unseen(images.test, encoder)
+    seen = seen_classes(images, encoder)
+    if novel is None:
+        novel = sorted(set(range(len(images.classes))) - set(base))
+    check_novel([images.classes[label] for label in novel], seen)
+    return seen
 
 
 def check_unseen(test: ImageSplit, encoder: Encoder) -> None:

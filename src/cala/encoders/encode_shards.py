@@ -23,9 +23,8 @@ from cala.data.images import ArrayPixels, ImageSet, ImageSplit
 from cala.data.shard_writer import ShardWriter
 from cala.encoders.base import Encoder
 from cala.encoders.embed import TTA, batch_size
-from cala.encoders.encode import check_unseen
+from cala.encoders.encode import check_fair
 from cala.encoders.fakes import IMAGES, PAIRS, fake_pool
-from cala.encoders.seen import check_novel, seen_classes
 from cala.errors import InputError
 from cala.registry import check_choice
 
@@ -104,14 +103,8 @@ def encode_shards(
     check_choice("tta", tta, TTA)
     if rows < 1:
         raise InputError(f"shards of {rows} images are not possible: use 1 or more")
-    if not len(images.train):
-        raise InputError(f"{images.name} has no training image to encode")
-    check_unseen(images.test, encoder)
     base = sorted(base)
-    seen = seen_classes(images, encoder)
-    if novel is None:
-        novel = sorted(set(range(len(images.classes))) - set(base))
-    check_novel([images.classes[label] for label in novel], seen)
+    seen = check_fair(images, encoder, base, novel)
     parents = _parents(images.train, base, encoder) if pairs else np.zeros(0, dtype=np.int64)
     columns = np.searchsorted(base, images.train.labels)
     if len(parents):

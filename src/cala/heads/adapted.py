@@ -17,6 +17,7 @@ from cala.core.prototypes import PrototypeTable, normalise
 from cala.core.similarity import ClassContext
 from cala.core.stored_rows import Features
 from cala.errors import BaseQueryWarning
+from cala.heads.around import AroundHead
 from cala.heads.base import Head, Judge, State
 from cala.heads.checks import (
     check_fakes,
@@ -34,7 +35,7 @@ from cala.metrics import TradeOff
 NO_CURVE = TradeOff(np.full(1, -np.inf), np.full(1, np.nan), np.full(1, np.nan))
 
 
-class AdaptedHead(Head):
+class AdaptedHead(AroundHead):
     """A host and an adapter trained on the host's own logits.
 
     β of a novel class is computed when its prototype is made or changed, and never otherwise;
@@ -163,42 +164,6 @@ class AdaptedHead(Head):
         smaller.host = self.host.fork().forget(label)
         smaller.beta = torch.cat([self.beta[:column], self.beta[column + 1 :]])
         return self._become(smaller)
-
-    # Everything else is the host's.
-
-    @property
-    def classes(self) -> tuple[int, ...]:  # type: ignore[override]
-        return self.host.classes
-
-    @property
-    def n_base(self) -> int:  # type: ignore[override]
-        return self.host.n_base
-
-    @property
-    def dim(self) -> int:  # type: ignore[override]
-        return self.host.dim
-
-    @property
-    def table(self) -> PrototypeTable:  # type: ignore[override]
-        return self.host.table
-
-    @property
-    def dtype(self) -> torch.dtype:  # type: ignore[override]
-        return self.host.dtype
-
-    @property
-    def linear(self) -> bool:  # type: ignore[override]
-        return self.host.linear
-
-    @property
-    def room(self) -> int | None:
-        return self.host.room
-
-    def prototypes_at(self, columns: Tensor) -> Tensor:
-        return self.host.prototypes_at(columns)
-
-    def embed(self, features: Tensor) -> Tensor:
-        return self.host.embed(features)
 
     def judges(
         self, features: Features, columns: Tensor, generator: torch.Generator

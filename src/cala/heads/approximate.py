@@ -17,9 +17,9 @@ from torch import Tensor
 from typing_extensions import Self
 
 from cala.core.mixing import FakePool
-from cala.core.prototypes import PrototypeTable
 from cala.core.stored_rows import Features
 from cala.errors import InputError
+from cala.heads.around import AroundHead
 from cala.heads.base import Head, State
 from cala.heads.top import SCORES, Top, best_columns, check_k, merged, top_of_unit
 
@@ -30,7 +30,7 @@ ROUNDS = 8  # of k-means
 LANES = 8  # numbers that one instruction takes
 
 
-class ApproximateHead(Head):
+class ApproximateHead(AroundHead):
     """A linear head with an index of its columns; `top` is approximate, everything else the head's.
 
     Columns that arrived or changed since the index was made are compared one by one, so a new class
@@ -51,7 +51,7 @@ class ApproximateHead(Head):
         for option, value in (("probes", probes), ("candidates", candidates), ("cells", cells)):
             if value is not None and value < 1:
                 raise InputError(f"{option} is {value}: give at least 1")
-        self.head = head
+        self.host = head
         self.cells, self.probes, self.candidates = cells, probes, candidates
         self._index: Any = None
         self._bias = torch.zeros(0)  # of the columns in the index, when it was made
@@ -65,7 +65,7 @@ class ApproximateHead(Head):
         """`top` of rows (n, e) that `embed` gave."""
         check_k(k, len(self.classes))
         if len(self.classes) < FEW:
-            return top_of_unit(self.head, unit, k)
+            return top_of_unit(self.host, unit, k)
         pending = self._pending()
         if self._index is None or len(pending) * PENDING > len(self.classes):
             self.make_index()
@@ -77,7 +77,7 @@ class ApproximateHead(Head):
         for rows in unit.split(max(1, SCORES // (wanted * self.dim))):
             plain = rows[:, : self.dim]
             found = self._scored(plain, self._searched(plain, wanted), stale)
-            best = merged(found, best_columns(self.head, plain, pending, k), k)
+            best = merged(found, best_columns(self.host, plain, pending, k), k)
             parts.append(self._whole(rows, best, k))
         return Top(torch.cat([p.columns for p in parts]), torch.cat([p.logits for p in parts]))
 
@@ -86,7 +86,7 @@ class ApproximateHead(Head):
         short = (best.logits == -torch.inf).any(1)
         if not bool(short.any()):
             return best
-        exact = top_of_unit(self.head, rows[short], k)
+        exact = top_of_unit(self.host, rows[short], k)
         columns, logits = best.columns.clone(), best.logits.clone()
         columns[short], logits[short] = exact.columns, exact.logits
         return Top(columns, logits)
@@ -111,7 +111,7 @@ class ApproximateHead(Head):
 
     def _rows(self, columns: Tensor) -> Any:
         """[w, b, 0] of some columns (m,)."""
-        weights, bias = self.head.linear_at(columns)
+        weights, bias = self.host.linear_at(columns)
         return self._padded(weights, bias)
 
     @property
@@ -142,7 +142,7 @@ class ApproximateHead(Head):
     def _scored(self, unit: Tensor, columns: Tensor, stale: Tensor) -> Top:
         """Candidates (n, c) with their exact logits; those that are none get −∞."""
         none = (columns < 0) | stale[columns.clamp_min(0)]
-        weights, bias = self.head.linear_at(columns.clamp_min(0).flatten())
+        weights, bias = self.host.linear_at(columns.clamp_min(0).flatten())
         scores = torch.einsum("nd,ncd->nc", unit, weights.unflatten(0, columns.shape))
         scores = (scores + bias.unflatten(0, columns.shape)).masked_fill(none, -torch.inf)
         return Top(columns, scores)
@@ -158,81 +158,51 @@ class ApproximateHead(Head):
         holdout: Tensor | None = None,
     ) -> Self:
         fitted = self.blank()
-        fitted.head.fit_base(features, labels, fakes=fakes, holdout=holdout)
+        fitted.host.fit_base(features, labels, fakes=fakes, holdout=holdout)
         return self._become(fitted)
 
     def add(self, features: Tensor, labels: Tensor) -> Self:
-        return self._grown(self.head.fork().add(features, labels), torch.as_tensor(labels))
+        return self._grown(self.host.fork().add(features, labels), torch.as_tensor(labels))
 
     def add_unit(self, unit: Tensor, labels: Tensor) -> Self:
-        return self._grown(self.head.fork().add_unit(unit, labels), labels)
+        return self._grown(self.host.fork().add_unit(unit, labels), labels)
 
     def _grown(self, head: Head, labels: Tensor) -> Self:
         given = set(labels.tolist())
         known = {c for c, label in enumerate(head.classes[: len(self._bias)]) if label in given}
         grown = self.fork()
-        grown.head, grown._touched = head, self._touched | known
+        grown.host, grown._touched = head, self._touched | known
         return self._become(grown)
 
     def forget(self, label: int) -> Self:
         smaller = self.fork()
-        smaller.head = self.head.fork().forget(label)
+        smaller.host = self.host.fork().forget(label)
         smaller._index, smaller._bias, smaller._touched = None, torch.zeros(0), frozenset()
         return self._become(smaller)
 
     def logits(self, features: Tensor) -> Tensor:
-        return self.head.logits(features)
+        return self.host.logits(features)
 
     def unit_logits(self, unit: Tensor, members: Tensor | None = None) -> Tensor:
-        return self.head.unit_logits(unit, members)
-
-    def embed(self, features: Tensor) -> Tensor:
-        return self.head.embed(features)
-
-    def prototypes_at(self, columns: Tensor) -> Tensor:
-        return self.head.prototypes_at(columns)
+        return self.host.unit_logits(unit, members)
 
     def linear_form(self) -> tuple[Tensor, Tensor]:
-        return self.head.linear_form()
+        return self.host.linear_form()
 
     def linear_at(self, columns: Tensor) -> tuple[Tensor, Tensor]:
-        return self.head.linear_at(columns)
+        return self.host.linear_at(columns)
 
     def linear_bias(self) -> Tensor:
-        return self.head.linear_bias()
-
-    @property
-    def linear(self) -> bool:  # type: ignore[override]
-        return self.head.linear
-
-    @property
-    def classes(self) -> tuple[int, ...]:  # type: ignore[override]
-        return self.head.classes
-
-    @property
-    def n_base(self) -> int:  # type: ignore[override]
-        return self.head.n_base
-
-    @property
-    def dim(self) -> int:  # type: ignore[override]
-        return self.head.dim
-
-    @property
-    def table(self) -> PrototypeTable:  # type: ignore[override]
-        return self.head.table
-
-    @property
-    def dtype(self) -> torch.dtype:  # type: ignore[override]
-        return self.head.dtype
+        return self.host.linear_bias()
 
     def blank(self) -> Self:
         return type(self)(
-            self.head.blank(), cells=self.cells, probes=self.probes, candidates=self.candidates
+            self.host.blank(), cells=self.cells, probes=self.probes, candidates=self.candidates
         )
 
     def state(self) -> State:
         """The head's own: an index follows from it."""
-        return self.head.state()
+        return self.host.state()
 
     @classmethod
     def from_state(cls, state: State) -> Self:
