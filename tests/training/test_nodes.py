@@ -11,8 +11,10 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file
 
 from cala.errors import InputError
@@ -109,18 +111,27 @@ def test_nodes_and_launchers_give_the_same_bits(start, tmp_path):
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
-@pytest.mark.long
-def test_torchrun(start, tmp_path):
-    script, out = tmp_path / "script.py", tmp_path / "out"
-    tests = Path(__file__).parents[1]
+def test_torchrun(tmp_path):
+    """The command itself, as the help has it."""
+    if importlib.util.find_spec("lightning_fabric") is None:
+        missing("train", "lightning-fabric is not installed")
+    draw = np.random.default_rng(0)
+    for name in ("ant", "bee", "cow"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(8):
+            pixels = draw.integers(0, 256, (32, 32, 3)).astype(np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{number}.png")
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    options = ("--recipe", "fast-cifar100", "--epochs", "1", "--batch", "8", "--threads", "1")
     done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-         str(script), str(out), "0", "1"],
-        env={**os.environ, "PYTHONPATH": str(tests)}, capture_output=True, text=True, timeout=300,
-        check=False,
+        [sys.executable, *launcher, "-m", "cala", "train", tmp_path / "photos",
+         "-o", tmp_path / "out", *options, "--devices", "2"],
+        env={**os.environ, "CALA_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
-    assert (out / ENCODER).exists()
+    assert done.stdout.count("encoder: ") == 1  # the first process alone speaks
+    assert (tmp_path / "out" / ENCODER).exists()
 
 
 def test_what_a_launcher_says_is_checked(monkeypatch):
@@ -136,8 +147,10 @@ def test_what_a_launcher_says_is_checked(monkeypatch):
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     assert joining() == (2, 4)
     assert (os.environ["LOCAL_RANK"], os.environ["NODE_RANK"]) == ("1", "1")
-    with pytest.raises(InputError, match="makes 3 processes, and 4 were started"):
+    with pytest.raises(InputError, match="makes 3 processes, and 4 were started, 2 on each"):
         make_ranks(3, 1, "ddp", "cpu")
+    with pytest.raises(InputError, match="makes 4 processes, and 4 were started, 2 on each"):
+        make_ranks(1, 4, "ddp", "cpu")
     monkeypatch.setenv("RANK", "4")
     with pytest.raises(InputError, match="makes no sense"):
         joining()

@@ -96,25 +96,25 @@ class FabricRanks:
         return torch.device(self.fabric.device)
 
     def wrap(self, model: nn.Module) -> Any:
-        with _others():
+        with others():
             return self.fabric.setup_module(model)
 
     def backward(self, loss: Tensor) -> None:
-        with _others():
+        with others():
             self.fabric.backward(loss)
 
     def total(self, sums: Tensor) -> Tensor:
-        with _others():
+        with others():
             found: Tensor = self.fabric.all_reduce(sums, reduce_op="sum")
         return found
 
     def wait(self) -> None:
-        with _others():
+        with others():
             self.fabric.barrier()
 
 
 @contextmanager
-def _others() -> Iterator[None]:
+def others() -> Iterator[None]:
     """Errors of talking to the other processes, in words."""
     try:
         yield
@@ -141,11 +141,12 @@ def make_ranks(devices: int, nodes: int, strategy: str, device: str) -> Ranks:
         world = devices * nodes
         return FabricRanks(devices, strategy, device, nodes) if world > 1 else Single()
     local, world = joined
-    asked = devices * nodes
-    if asked not in (1, world):
+    # torchrun knows both; who repeats them must say the same.
+    if devices not in (1, local) or nodes not in (1, world // local):
         raise InputError(
-            f"--devices {devices} on --nodes {nodes} makes {asked} processes, and {world} were "
-            "started (WORLD_SIZE): leave both options out, or start as many"
+            f"--devices {devices} on --nodes {nodes} makes {devices * nodes} processes, and "
+            f"{world} were started, {local} on each node (WORLD_SIZE, LOCAL_WORLD_SIZE): leave "
+            "both options out, or start as many"
         )
     return FabricRanks(local, strategy, device, world // local) if world > 1 else Single()
 

@@ -31,7 +31,7 @@ from cala.training.augment import (
     Sometimes,
 )
 from cala.training.checkpoint import Progress, load_checkpoint, save_checkpoint
-from cala.training.devices import Ranks, Single
+from cala.training.devices import Ranks, Single, others
 from cala.training.images import Advance, BaseRows, base_rows, load_base
 from cala.training.inherited import Inherited, inherited_from
 from cala.training.loop import BaseImages, Diverged, Trainer, own_random, seeded
@@ -166,9 +166,11 @@ def train_base(
             return stopping
 
         try:
-            if not trainer.run(
-                after_step=each_step, after_epoch=lambda t: after_epoch(t.progress.log[-1])
-            ):
+            with others():
+                whole = trainer.run(
+                    after_step=each_step, after_epoch=lambda t: after_epoch(t.progress.log[-1])
+                )
+            if not whole:
                 return None
             writer.save()
         except Diverged as error:
