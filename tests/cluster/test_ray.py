@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
 from dataclasses import replace
 
@@ -19,11 +21,12 @@ from cala.benchmark.execute import execute
 from cala.benchmark.ray_cells import RayCells
 from cala.benchmark.runner import fit_configured
 from cala.benchmark.sources import Source
-from cala.cluster.ray_engine import RayCluster
+from cala.cluster.ray_engine import RayCluster, run_task
 from cala.cluster.ray_pool import Pool
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol, make_protocol
 from cala.data.shard_rows import open_shards
+from cala.data.shard_writer import ShardWriter
 from cala.encoders import Transform
 from cala.encoders.encode import encode_set
 from cala.encoders.weights import load_encoder_file
@@ -186,10 +189,40 @@ def test_trainings_of_a_grid_end_with_the_same_weights(nodes, inside, tmp_path):
     assert "add --resume" in err
 
 
+def test_the_command_joins_a_cluster_by_its_address(nodes, inside, tmp_path):
+    """A process of its own, which reads shards on the nodes."""
+    nodes.mend()
+    data, shards = source().data, tmp_path / "small.shards"
+    classes = tuple(f"class {label}" for label in range(12))
+    parts = {"train": (data.x_train, data.y_train), "test": (data.x_test, data.y_test)}
+    with ShardWriter(shards, dim=12, classes=classes, dtype="float32", keys=[*parts]) as writer:
+        for split, (x, y) in parts.items():
+            writer.write(split, x.numpy(), y.numpy(), split)
+        writer.finish()
+    options = ("run", f"features:{shards}", "--base", 8, "--way", 2, "--shot", 3, "--sessions", 2,
+               "--methods", "nearest-mean", "--draws", "random:2", "--no-report", "-q")  # fmt: skip
+    code, _, err = inside(*options, "--out", tmp_path / "here")
+    assert code == 0, err
+    there = ("--out", tmp_path / "ray", "--on", f"ray:{nodes.cluster.address}")
+    command = [sys.executable, "-m", "cala", *map(str, (*options, *there))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    records = [(tmp_path / place / "records.jsonl").read_text() for place in ("here", "ray")]
+    assert records[0] == records[1]
+
+
+def test_another_cala_on_a_node_is_said():
+    with pytest.raises(InputError, match=r"has cala .*, and this is 99.9: install the same"):
+        run_task("99.9", print)
+
+
 def test_each_image_once_though_a_node_is_killed(nodes, inside, tmp_path, monkeypatch):
     from cala.data import shard_writer
 
     nodes.mend()
+    hired = []
+    hire = Pool._hire
+    monkeypatch.setattr(Pool, "_hire", lambda self, busy: (hired.append(1), hire(self, busy)))
     images, out = photos(tmp_path / "photos", 40), tmp_path / "all.shards"
     written = []
     write = shard_writer.ShardWriter.write
@@ -204,6 +237,7 @@ def test_each_image_once_though_a_node_is_killed(nodes, inside, tmp_path, monkey
     code, _, err = inside("encode", images, "-o", out, *ENCODE, "--on", "ray")
     assert code == 0, err
     assert len(written) == len(set(written)) == 30
+    assert len(hired) > 2  # the node had a worker, in whose place another one came
     shards = open_shards(out)
     names = list(shards.names("train"))
     assert (

@@ -89,8 +89,9 @@ class RayCluster:
             raise of_task(error) from error
         except errors.RayError as error:
             raise InputError(
-                f"{_said(key)} lost its worker {RETRIES + 1} times ({first_line(error)}): look at "
-                "the nodes' memory and logs; the same command goes on with what is left"
+                f"{_said(key)} was not finished in {RETRIES + 1} tries or fewer "
+                f"({first_line(error)}): look at the nodes' memory and logs; the same command "
+                "goes on with what is left"
             ) from error
 
 
