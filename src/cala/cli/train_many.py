@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,8 +77,10 @@ def _on_cluster(jobs: dict[str, dict[str, Any]], where: Where, quiet: bool) -> N
                 gpus=int(cluster.gpus > 0),
             )
         advance(0, len(jobs))
-        for done, (_, path) in enumerate(cluster.results(), 1):
+        for done, (key, (path, said)) in enumerate(cluster.results(), 1):
             advance(done, len(jobs))
+            for line in said.splitlines():
+                typer.echo(f"{key}: {line}", err=True)
             typer.echo(f"encoder: {path}")
 
 
@@ -88,12 +92,20 @@ def _located(job: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def train_task(given: dict[str, Any], threads: int) -> str:
-    """On a node: a training from its last checkpoint on, if a worker that was lost left one."""
+def train_task(given: dict[str, Any], threads: int) -> tuple[str, str]:
+    """On a node: a training from its last checkpoint on, if a worker that was lost left one.
+
+    Returns the encoder's path, and what there was to say.
+    """
     import torch
 
     from cala.cli.train import make_session
+    from cala.training.events import epoch_events
     from cala.training.session import train_base
 
     torch.set_num_threads(threads)
-    return str(train_base(make_session(given), resume=True))
+    with redirect_stderr(io.StringIO()) as said:
+        session = make_session(given)
+        events = epoch_events(given["out"]) if given["tensorboard"] else lambda line: None
+        path = train_base(session, resume=True, after_epoch=events)
+    return str(path), said.getvalue()
