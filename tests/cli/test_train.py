@@ -243,7 +243,7 @@ def test_as_a_method(photos, tmp_path):
 
 
 def test_a_grid_has_a_folder_for_each_method_and_seed():
-    given = {"method": "alice, fact,alice", "seed": 3, "seeds": 2, "out": Path("x")}
+    given = {"method": "alice, fact,alice", "views": 2, "seed": 3, "seeds": 2, "out": Path("x")}
     jobs = _jobs(given)
     assert [
         (name, job["method"], job["seed"], job["out"].as_posix()) for name, job in jobs.items()
@@ -254,7 +254,9 @@ def test_a_grid_has_a_folder_for_each_method_and_seed():
         ("fact, seed 4", "fact", 4, "x/fact/seed-4"),
     ]
     (alone,) = _jobs({**given, "method": "cec", "seeds": 1}).values()
-    assert alone == {"method": "cec", "seed": 3, "seeds": 1, "out": Path("x")}
+    assert alone == {"method": "cec", "views": 2, "seed": 3, "seeds": 1, "out": Path("x")}
+    mixed = _jobs({**given, "method": "savc,fact", "seeds": 1}).values()
+    assert [job["views"] for job in mixed] == [2, None]
 
 
 def test_a_grid_in_this_process(photos, cache, tmp_path):
@@ -269,10 +271,18 @@ def test_a_grid_in_this_process(photos, cache, tmp_path):
     assert "add --resume" in error
 
 
-def test_a_method_of_a_grid_that_is_not_there(photos, cache, tmp_path):
+@pytest.mark.parametrize(
+    ("grid", "message"),
+    [
+        (["--method", "alice,facd"], "did you mean 'fact'?"),
+        (["--method", "alice,cec"], "cec continues an ordinary base session"),
+        (["--method", "alice,fact", "--views", "2"], "only savc makes classes"),
+        (["--method", ","], "as alice,fact"),
+    ],
+)
+def test_a_grid_is_checked_before_it_begins(photos, cache, tmp_path, grid, message):
     out = tmp_path / "grid"
-    options = (*BASE, *QUICK, "--method", "alice,facd")
-    code, _, error = cala("train", photos, "-o", out, *options, cache=cache)
+    code, _, error = cala("train", photos, "-o", out, *BASE, *QUICK, *grid, cache=cache)
     assert code == 2
-    assert "did you mean 'fact'?" in error
+    assert message in error
     assert not out.exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import socket
 import sys
+import threading
 
 import pytest
 
@@ -50,6 +51,35 @@ def test_only_shards_are_encoded_elsewhere(inside):
 def test_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(InputError, match=r"cala\[ray\]"), connected(Where("ray")):
+        pass
+
+
+def test_somebody_else_answers():
+    if importlib.util.find_spec("ray") is None:
+        missing("ray", "ray is not installed")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+
+        def answer():
+            line, _ = other.accept()
+            line.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            line.close()
+
+        threading.Thread(target=answer, daemon=True).start()
+        with (
+            pytest.raises(InputError, match=rf"what answers at {address} is no Ray cluster"),
+            connected(Where("ray", address)),
+        ):
+            pass
+
+
+def test_no_such_port():
+    if importlib.util.find_spec("ray") is None:
+        missing("ray", "ray is not installed")
+    with (
+        pytest.raises(InputError, match="ports end at 65535"),
+        connected(Where("ray", "127.0.0.1:99999")),
+    ):
         pass
 
 

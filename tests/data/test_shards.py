@@ -273,6 +273,12 @@ def test_labels_out_of_range_are_named(folder: Path) -> None:
         ({"classes": 4}, "names 3 classes, the manifest 4"),
         ({"shards": [{"file": "../x"}]}, "manifest.json cannot be used"),
         ({"unknown": 1}, "manifest.json cannot be used"),
+        ({"scale": float("nan")}, "scale is nan"),
+        ({"scale": -3}, "scale is -3"),
+        ({"complete": "no"}, "work units are missing"),
+        ({"complete": True, "expected": ["never"]}, "work units are missing"),
+        ({"expected": [1, None]}, "has no name"),
+        ({"expected": ["a", "a"]}, "twice"),
     ],
 )
 def test_a_manifest_that_does_not_fit_is_named(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
+from cala.data.sets import open_images
 from cala.data.shard_rows import open_shards
 from cala.encoders.encode import encode_set
 from cala.encoders.encode_shards import encode_shards, encode_slice
@@ -68,10 +70,37 @@ def test_slices_done_in_any_order_make_the_same_folder(tmp_path):
         assert path.read_bytes() == (tmp_path / "b.shards" / path.name).read_bytes()
 
 
+def test_a_damaged_shard_is_made_again(tmp_path):
+    out = tmp_path / "a.shards"
+    encoded(out, pairs=0)
+    damaged = out / "shard-00001.safetensors"
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:])
+    encoder = counting_encoder()
+    encoded(out, encoder, pairs=0)
+    assert damaged.read_bytes() == whole
+    assert encoder.forward.images == 4
+
+
+def test_a_photo_of_another_size_is_noticed(tmp_path):
+    for number in range(4):
+        place = tmp_path / "photos" / f"class {number % 2}"
+        place.mkdir(parents=True, exist_ok=True)
+        pixels = np.full((8, 8, 3), 40 * number, dtype=np.uint8)
+        Image.fromarray(pixels).save(place / f"{number}.png")
+    options = {"base": range(2), "pairs": 0}
+    photos, out = tmp_path / "photos", tmp_path / "a.shards"
+    encode_shards(open_images(photos, "folder"), counting_encoder(), out, **options)
+    noise = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(photos / "class 0" / "2.png")
+    with pytest.raises(InputError, match="the size of a file is another one now"):
+        encode_shards(open_images(photos, "folder"), counting_encoder(), out, **options)
+
+
 def test_a_folder_of_another_collection_is_refused(tmp_path):
     encoded(tmp_path / "a.shards", pairs=0)
     other = noise_set([5, 6, 7, 5], [2, 3, 2, 2])
-    with pytest.raises(InputError, match="was begun with images names:"):
+    with pytest.raises(InputError, match="was begun with other images"):
         encode_shards(
             other, counting_encoder(), tmp_path / "a.shards", base=range(3), rows=4, half=False,
             pairs=0,

@@ -50,7 +50,8 @@ def alpha(model):
         ({"device": "meta"}, "device is 'meta'"),
         ({"device": ["cpu"]}, "device is \\['cpu'\\]"),
         ({"random_state": 2**64}, "random_state is 18446744073709551616: give a whole number"),
-        ({"random_state": -(2**63) - 1}, "random_state is -9223372036854775809"),
+        ({"random_state": -1}, "random_state is -1: give a whole number from 0"),
+        ({"random_state": "x"}, "random_state is 'x'"),
         ({"max_base_loss": True}, "max_base_loss is True"),
         ({"max_base_loss": np.nan}, "max_base_loss is nan"),
         (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from cala import CalaClassifier
 from cala.errors import InputError
@@ -34,6 +35,7 @@ def test_same_answers_as_the_estimator():
         (X.astype(str), "type <U"),
         (np.where(X[0, 0] == X, np.nan, X), "NaN or infinity"),
         ([[1.0, 2.0], [3.0]], "no array"),
+        (X[:0], r"shape \(0, 6\)"),
     ],
 )
 def test_rows_that_are_refused(rows, message):
@@ -48,6 +50,19 @@ def test_rows_that_are_refused(rows, message):
 def test_labels_of_another_number():
     with pytest.raises(InputError, match="one label for each of 200 rows"):
         GrowingClassifier().fit(X, Y[:-1])
+
+
+def test_no_labels():
+    with pytest.raises(InputError, match=r"y has shape \(\)"):
+        GrowingClassifier().fit(X, None)
+
+
+@pytest.mark.parametrize("kind", [GrowingClassifier, CalaClassifier])
+def test_tensors_of_a_network_are_taken(kind):
+    tensor = torch.tensor(X, requires_grad=True)
+    model = kind("nearest-mean").fit(tensor[BASE], Y[BASE])
+    assert np.array_equal(model.predict(tensor), model.predict(X))
+    assert len(model.predict(tensor.to(torch.bfloat16))) == len(X)
 
 
 def test_without_a_fit():

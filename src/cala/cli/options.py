@@ -47,8 +47,8 @@ ON = typer.Option(
     "here",
     "--on",
     metavar="WHERE",
-    help="here (this process), ray or ray:HOST:PORT: spread the work over a Ray cluster "
-    "(pip install 'cala[ray]').",
+    help="here (this process), ray or ray:HOST:PORT: spread the work over a Ray cluster, or "
+    "ray:local: over processes of this machine (pip install 'cala[ray]').",
 )
 AS_JSON = typer.Option(False, "--json", help="Print the summary for machines.")
 

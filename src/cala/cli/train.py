@@ -35,7 +35,7 @@ def train(
     method: str | None = typer.Option(
         None,
         help="Train as this method does, such as cec; `cala methods` marks those that do. Several, "
-        "as cec,fact: one encoder each.",
+        "as alice,fact: one encoder each.",
         show_default=False,
     ),
     views: int | None = typer.Option(
@@ -72,7 +72,7 @@ def train(
         1,
         min=1,
         help="Train so many encoders, from --seed on, into seed-0, seed-1 and so on of --out; of "
-        "several methods, into cec/seed-0 and so on.",
+        "several methods, into alice/seed-0 and so on.",
     ),
     on: str = ON,
     resume: bool = typer.Option(False, help="Continue the run in the folder."),
@@ -98,7 +98,7 @@ def train(
 
     Example: cala train photos/ -o base --base 20 --test 0.2 --holdout 5
 
-    A grid on a cluster: cala train photos/ -o bases --method cec,fact --seeds 5 --on ray
+    A grid on a cluster: cala train photos/ -o bases --method alice,fact --seeds 5 --on ray
 
     Two machines: torchrun --nnodes 2 -m cala train photos/ -o base (docs/cluster.md)
     """
@@ -121,7 +121,7 @@ def train_one(given: dict[str, Any]) -> None:
     session = make_session(given)
     first = session.ranks.rank == 0
     events = epoch_events(out) if given["tensorboard"] and first else None
-    with _Stop() as stop, _Screen(session.recipe, quiet or not first) as screen:
+    with Stop() as stop, _Screen(session.recipe, quiet or not first) as screen:
 
         def after_epoch(line: dict[str, Any]) -> None:
             screen.epoch(line)
@@ -144,6 +144,26 @@ def train_one(given: dict[str, Any]) -> None:
     typer.echo(f"encoder: {path}")
 
 
+def check_method(given: dict[str, Any]) -> None:
+    """Raise where --method does not go with --init or --views."""
+    from cala.errors import InputError
+    from cala.methods import METHODS
+
+    method, views = given["method"], given["views"]
+    system = None if method is None else METHODS[method]
+    if system is not None and system.continues and given["init"] is None:
+        raise InputError(
+            f"{method} continues an ordinary base session: train one with `cala train` first, "
+            "and give its encoder as --init"
+        )
+    if views is not None and (system is None or "views" not in system.changes):
+        able = [name for name in METHODS if "views" in METHODS[name].changes]
+        raise InputError(
+            f"--views {views}: only {', '.join(able)} makes classes of an image's versions; "
+            "leave it out, or choose that --method"
+        )
+
+
 def make_session(given: dict[str, Any]) -> BaseSession:
     """What the command's options ask for."""
     import torch
@@ -159,6 +179,7 @@ def make_session(given: dict[str, Any]) -> BaseSession:
     from cala.training.objective import BaseModel
     from cala.training.session import BaseSession
 
+    check_method(given)
     method, views, holdout = given["method"], given["views"], given["holdout"]
     epochs, budget, batch = given["epochs"], given["budget"], given["batch"]
     if given["threads"] is not None:
@@ -173,19 +194,8 @@ def make_session(given: dict[str, Any]) -> BaseSession:
     system = None if method is None else METHODS[method]
     chosen = _recipe(images, given["recipe"])
     if system is not None:
-        if system.continues and given["init"] is None:
-            raise InputError(
-                f"{method} continues an ordinary base session: train one with `cala train` first, "
-                "and give its encoder as --init"
-            )
         chosen = chosen.changed(**system.changes)
     if views is not None:
-        if system is None or "views" not in system.changes:
-            able = [name for name in METHODS if "views" in METHODS[name].changes]
-            raise InputError(
-                f"--views {views}: only {', '.join(able)} makes classes of an image's versions; "
-                "leave it out, or choose that --method"
-            )
         chosen = chosen.changed(views=views)
     if epochs is not None and budget is not None:
         raise InputError("--epochs and --budget both say how long to train: give one of them")
@@ -247,10 +257,10 @@ def _precision(name: str, device: str) -> Any:
     return {"full": None, "bf16": torch.bfloat16, "fp16": torch.float16}[name]
 
 
-class _Stop:
+class Stop:
     """Ctrl-C and SIGTERM ask for an orderly end; a second Ctrl-C ends at once."""
 
-    def __enter__(self) -> _Stop:
+    def __enter__(self) -> Stop:
         self._asked = threading.Event()
         self._before = {s: signal.signal(s, self._ask) for s in (signal.SIGINT, signal.SIGTERM)}
         return self

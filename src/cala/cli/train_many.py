@@ -15,10 +15,9 @@ if TYPE_CHECKING:
 
 def train_many(given: dict[str, Any], where: Where | None) -> None:
     """given : the command's options; where : None for this process"""
-    from cala.cli.train import train_one
+    from cala.cli.train import check_method, train_one
     from cala.errors import InputError
     from cala.files import shown
-    from cala.methods import METHODS
     from cala.training.place import CHECKPOINT
 
     if given["devices"] * given["nodes"] > 1:
@@ -27,8 +26,8 @@ def train_many(given: dict[str, Any], where: Where | None) -> None:
             "several: use one or the other"
         )
     jobs = _jobs(given)
-    for method in {job["method"] for job in jobs.values()} - {None}:
-        METHODS[method]  # says now which there are
+    for job in jobs.values():
+        check_method(job)  # before the first of them takes its hours
     begun = [job["out"] for job in jobs.values() if (job["out"] / CHECKPOINT).exists()]
     if begun and not given["resume"]:
         raise InputError(
@@ -36,7 +35,14 @@ def train_many(given: dict[str, Any], where: Where | None) -> None:
             "choose another folder"
         )
     if where is not None:
-        _on_cluster(jobs, where, given["quiet"])
+        from cala.cli import Stopped
+
+        try:
+            _on_cluster(jobs, where, given["quiet"])
+        except Stopped:
+            again = f"the same command with --resume continues from {shown(given['out'])}"
+            typer.echo(f"stopped; {again}", err=True)
+            raise typer.Exit(130) from None
         return
     for name, job in jobs.items():
         if not given["quiet"]:
@@ -46,10 +52,15 @@ def train_many(given: dict[str, Any], where: Where | None) -> None:
 
 def _jobs(given: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Name of each training and its options; one alone has the folder to itself."""
-    listed = [name.strip() for name in (given["method"] or "").split(",") if name.strip()]
-    first, methods = given["seed"], list(dict.fromkeys(listed)) or [None]
+    from cala.methods import METHODS
+
+    first, methods = given["seed"], _methods(given["method"])
+    known = [name for name in methods if name is not None and name in METHODS]
+    with_views = {name for name in known if "views" in METHODS[name].changes}
     jobs = {}
     for method in methods:
+        # Views are for those that have them, where one has.
+        views = None if with_views and method not in with_views else given["views"]
         for seed in range(first, first + given["seeds"]):
             out = Path(given["out"])
             if method is not None and len(methods) > 1:
@@ -57,8 +68,20 @@ def _jobs(given: dict[str, Any]) -> dict[str, dict[str, Any]]:
             if given["seeds"] > 1:
                 out /= f"seed-{seed}"
             name = f"{method}, seed {seed}" if method else f"seed {seed}"
-            jobs[name] = {**given, "method": method, "seed": seed, "out": out}
+            jobs[name] = {**given, "method": method, "views": views, "seed": seed, "out": out}
     return jobs
+
+
+def _methods(given: str | None) -> list[str | None]:
+    """Every method of a list once, in its order."""
+    from cala.errors import InputError
+
+    if given is None:
+        return [None]
+    listed = [name.strip() for name in given.split(",")]
+    if not all(listed):
+        raise InputError(f"--method {given}: give names with a comma between them, as alice,fact")
+    return list(dict.fromkeys(listed))
 
 
 def _on_cluster(jobs: dict[str, dict[str, Any]], where: Where, quiet: bool) -> None:
@@ -99,13 +122,13 @@ def train_task(given: dict[str, Any], threads: int) -> tuple[str, str]:
     """
     import torch
 
-    from cala.cli.train import make_session
+    from cala.cli.train import Stop, make_session
     from cala.training.events import epoch_events
     from cala.training.session import train_base
 
     torch.set_num_threads(threads)
-    with redirect_stderr(io.StringIO()) as said:
+    with redirect_stderr(io.StringIO()) as said, Stop() as stop:  # Ray asks as Ctrl-C does
         session = make_session(given)
         events = epoch_events(given["out"]) if given["tensorboard"] else lambda line: None
-        path = train_base(session, resume=True, after_epoch=events)
+        path = train_base(session, resume=True, stop=stop.asked, after_epoch=events)
     return str(path), said.getvalue()

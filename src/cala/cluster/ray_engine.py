@@ -20,7 +20,9 @@ from cala.files import reason, shown
 
 RETRIES = 10  # times that a task is run again after its worker or node was lost
 ANSWER = 5.0  # seconds in which a cluster's head must answer
+GRACE = 20.0  # seconds for tasks that are no longer wanted to end in good order
 LOCAL = "local"
+SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # length, kind, flags and stream of a frame
 
 Ref = Any
 """What stands for a value that lies in the cluster; tasks take it in the value's place."""
@@ -71,20 +73,22 @@ class RayCluster:
         """Every submitted task once, as they finish; more may be submitted meanwhile."""
         try:
             while self._waiting:
-                ready, _ = self.ray.wait(list(self._waiting), num_returns=1, timeout=1.0)
-                for ref in ready:
+                for ref in finished(self.ray, list(self._waiting)):
                     key = self._waiting.pop(ref)
                     yield key, self._value(key, ref)
         finally:  # nobody waits for the rest any more
-            if self.ray.is_initialized():  # else asking for it would start a cluster
-                for ref in self._waiting:
+            left, self._waiting = list(self._waiting), {}
+            if left and self.ray.is_initialized():  # else asking for it would start a cluster
+                for ref in left:
                     self.ray.cancel(ref)
-            self._waiting.clear()
+                # A training writes its checkpoint now.
+                self.ray.wait(left, num_returns=len(left), timeout=GRACE)
 
     def _value(self, key: Hashable, ref: Ref) -> Any:
         errors = self.ray.exceptions
         try:
-            return self.ray.get(ref)
+            with unhidden():
+                return self.ray.get(ref)
         except errors.RayTaskError as error:
             raise of_task(error) from error
         except errors.RayError as error:
@@ -93,6 +97,22 @@ class RayCluster:
                 f"({first_line(error)}): look at the nodes' memory and logs; the same command "
                 "goes on with what is left"
             ) from error
+
+
+def finished(ray: Any, refs: list[Ref]) -> list[Ref]:
+    """One of them that is done, if any is within a second."""
+    with unhidden():
+        ready: list[Ref] = ray.wait(refs, num_returns=1, timeout=1.0)[0]
+        return ready
+
+
+@contextmanager
+def unhidden() -> Iterator[None]:
+    """What the handler of a signal raised inside Ray, which wraps it into an error of its own."""
+    try:
+        yield
+    except SystemError as error:
+        raise (error.__cause__ or error.__context__ or error) from None
 
 
 def run_task(wanted: str, task: Callable[..., Any], *arguments: Any) -> Any:
@@ -146,15 +166,28 @@ def connected(where: Where) -> Iterator[RayCluster]:
 
 
 def _check_answers(address: str) -> None:
-    """Say at once that nobody is there; Ray itself tries for a minute."""
+    """Say at once that nobody is there, or somebody else; Ray itself tries for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
+    if int(port) > 65535:
+        raise InputError(f"--on ray:{shown(address)}: ports end at 65535")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), ANSWER).close()
-    except (OSError, OverflowError, UnicodeError) as error:
+        with socket.create_connection((host.strip("[]"), int(port)), ANSWER) as line:
+            # Ray speaks HTTP/2, whose servers begin with a frame of settings.
+            line.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SETTINGS)
+            kind = line.recv(len(SETTINGS), socket.MSG_WAITALL)[3:4]
+    except (OSError, UnicodeError) as error:
+        start = f"`ray start --head --port={port}`"
+        if address.startswith("ray://"):
+            start = f"`ray start --head --ray-client-server-port={port}`"
         raise InputError(
             f"no Ray cluster answers at {shown(address)} ({reason(error)}): start one there with "
-            f"`ray start --head --port={port}`, or leave the address out (--on ray)"
+            f"{start}, or leave the address out (--on ray)"
         ) from error
+    if kind != SETTINGS[3:4] and os.environ.get("RAY_USE_TLS", "0") == "0":
+        raise InputError(
+            f"what answers at {shown(address)} is no Ray cluster: give the address that "
+            "`ray start --head` printed there"
+        )
 
 
 def of_task(error: Any) -> Exception:

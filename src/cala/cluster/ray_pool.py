@@ -6,7 +6,16 @@ from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterable
 from typing import Any, TypeVar
 
-from cala.cluster.ray_engine import RETRIES, RayCluster, Ref, first_line, of_task, run_task
+from cala.cluster.ray_engine import (
+    RETRIES,
+    RayCluster,
+    Ref,
+    finished,
+    first_line,
+    of_task,
+    run_task,
+    unhidden,
+)
 from cala.errors import InputError
 
 W = TypeVar("W")
@@ -67,8 +76,7 @@ class Pool:
                     if following is None:
                         return
                     again.append(following)
-                ready, _ = self._ray.wait(list(busy), num_returns=1, timeout=1.0)
-                for ref in ready:
+                for ref in finished(self._ray, list(busy)):
                     worker, piece = busy.pop(ref)
                     try:
                         value = self._value(ref)
@@ -107,7 +115,8 @@ class Pool:
     def _value(self, ref: Ref) -> Any:
         errors = self._ray.exceptions
         try:
-            return self._ray.get(ref)
+            with unhidden():
+                return self._ray.get(ref)
         except errors.RayTaskError as error:
             raise of_task(error) from error
         except errors.RayActorError as error:

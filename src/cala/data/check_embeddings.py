@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +69,7 @@ def check_embeddings(path: str | Path) -> EmbeddingsReport:
     path = Path(path)
     try:
         if is_shards(path):
-            return _report(path, *_checked_shards(path), ())
+            return _checked_shards(path)
         members, ignored = read_members(path)
         data = Embeddings(**checked(path, members))
     except InputError as error:
@@ -77,14 +77,16 @@ def check_embeddings(path: str | Path) -> EmbeddingsReport:
     return _report(path, data, str(members["x_train"].dtype), ignored)
 
 
-def _checked_shards(path: Path) -> tuple[Embeddings, str]:
+def _checked_shards(path: Path) -> EmbeddingsReport:
     """A folder of shards, every byte of it compared with its checksum and every row read."""
     shards = open_shards(path)
     shards.verify(lambda done, total: announce("checking", done, total))
     for split in ("train", "test"):
         for _ in shards.blocks(split):
             pass
-    return load_embeddings(path), shards.manifest.dtype
+    report = _report(path, load_embeddings(path), shards.manifest.dtype, ())
+    named = (split for split in ("train", "test") if any(True for _ in shards.names(split)))
+    return replace(report, names=tuple(named))
 
 
 def _report(path: Path, data: Embeddings, dtype: str, ignored: tuple[str, ...]) -> EmbeddingsReport:

@@ -86,6 +86,10 @@ class FilePixels:
     def __len__(self) -> int:
         return len(self.paths)
 
+    def sizes(self) -> list[int]:
+        """Bytes of each file; -1 where it cannot be asked for."""
+        return [_bytes_of(path) for path in self.paths]
+
     def image(self, row: int) -> Pixels:
         return decode(self.paths[row], max_pixels=self.max_pixels)[0]
 
@@ -204,3 +208,10 @@ class ImageSet:
     def fingerprint(self) -> str:
         """A SHA-256 of names, labels and the bytes of all images; computed when first read."""
         return self.identify()
+
+
+def _bytes_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return -1

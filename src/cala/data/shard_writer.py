@@ -123,7 +123,8 @@ class ShardWriter:
             odd = sorted(known - set(wanted.expected))[0]
             raise InputError(
                 f"{shown(self.folder)} has a shard of {shown(odd)!r}, which is none of the work "
-                "units: choose another name, or delete it"
+                "units now: it was begun with shards of another size (--shard-rows), or other "
+                "images; use what it was begun with, choose another name, or delete it"
             )
         whole = tuple(shard for shard in found.shards if self._is_whole(shard))
         merged = replace(wanted, shards=whole, provenance=found.provenance, complete=False)
@@ -134,6 +135,11 @@ class ShardWriter:
         return merged
 
     def _refuse(self, name: str, old: object, new: object) -> None:
+        if name == "images":
+            raise InputError(
+                f"{shown(self.folder)} was begun with other images (a name, a class or the size of "
+                "a file is another one now): choose another name, or delete it"
+            )
         raise InputError(
             f"{shown(self.folder)} was begun with {name} {shown(old)}, not {shown(new)}: choose "
             "another name, or delete it"
@@ -141,7 +147,8 @@ class ShardWriter:
 
     def _is_whole(self, shard: Shard) -> bool:
         path = self.folder / shard.file
-        return path.is_file() and path.stat().st_size == shard.bytes
+        same_size = path.is_file() and path.stat().st_size == shard.bytes
+        return same_size and sha256(path) == shard.sha256
 
     def _sweep(self, manifest: Manifest) -> None:
         """Delete shards and parts of shards that a killed writer had not entered yet."""

@@ -13,6 +13,7 @@ names is complete. No pickle anywhere.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -142,11 +143,19 @@ def _check(manifest: Manifest) -> None:
             raise ValueError(f"it names a shard {shard.file!r} of split {shard.split!r}")
         if not all(isinstance(n, int) and n > 0 for n in (shard.rows, shard.bytes)):
             raise ValueError(f"{shard.file} has {shard.rows!r} rows in {shard.bytes!r} bytes")
+        if shard.rows * manifest.dim > shard.bytes:
+            raise ValueError(f"{shard.file} has {shard.rows:,} rows in {shard.bytes:,} bytes")
     files = [shard.file for shard in manifest.shards]
-    if len(set(files)) < len(files):
-        raise ValueError("it names a shard twice")
-    if not isinstance(manifest.scale, (int, float, type(None))):
-        raise ValueError(f"scale is {manifest.scale!r}")
+    keys = [shard.key for shard in manifest.shards if shard.key is not None]
+    if not all(isinstance(key, str) for key in (*keys, *manifest.expected)):
+        raise ValueError("a work unit has no name")
+    if any(len(set(names)) < len(names) for names in (files, keys, manifest.expected)):
+        raise ValueError("it names a shard or a work unit twice")
+    scale = manifest.scale
+    if scale is not None and not (isinstance(scale, int | float) and 0 < scale < math.inf):
+        raise ValueError(f"scale is {scale!r}")
+    if not isinstance(manifest.complete, bool) or (manifest.complete and manifest.missing):
+        raise ValueError("it says that it is complete, and work units are missing")
 
 
 def read_classes(folder: Path, count: int) -> tuple[str, ...]:
@@ -158,6 +167,8 @@ def read_classes(folder: Path, count: int) -> tuple[str, ...]:
         raise _damaged(path, reason(error)) from error
     if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
         raise _damaged(path, "it is no JSON list of strings")
+    if len(set(found)) < len(found):
+        raise _damaged(path, "it names a class twice")
     if len(found) != count:
         raise _damaged(path, f"it names {len(found):,} classes, the manifest {count:,}")
     return tuple(found)

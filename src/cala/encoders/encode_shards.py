@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from cala.core.mixing import pool_shape
-from cala.data.images import ArrayPixels, ImageSet, ImageSplit
+from cala.data.images import ArrayPixels, FilePixels, ImageSet, ImageSplit
 from cala.data.shard_writer import ShardWriter
 from cala.encoders.base import Encoder
 from cala.encoders.embed import TTA, batch_size
@@ -216,10 +216,11 @@ def _parents(train: ImageSplit, base: Sequence[int], encoder: Encoder) -> NDArra
 
 
 def _listed(images: ImageSet) -> str:
-    """SHA-256 of names and labels: a collection of this size is not read just to be known again."""
+    """SHA-256 of names, labels and sizes of files: nothing of a collection of this size is read."""
     digest = hashlib.sha256()
     for part in (images.train, images.test):
-        for name, label in zip(part.names, part.labels.tolist(), strict=True):
-            digest.update(f"{name}\0{label}\n".encode("utf-8", "surrogateescape"))
+        sizes = part.pixels.sizes() if isinstance(part.pixels, FilePixels) else [0] * len(part)
+        for name, label, size in zip(part.names, part.labels.tolist(), sizes, strict=True):
+            digest.update(f"{name}\0{label}\0{size}\n".encode("utf-8", "surrogateescape"))
         digest.update(b"\n")
     return f"names:{digest.hexdigest()}"

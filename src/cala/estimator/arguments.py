@@ -44,13 +44,13 @@ def rejection_rate(value: Any) -> float:
 
 def seed_of(random_state: Any) -> int:
     """The seed itself, or one drawn from a RandomState."""
-    if not isinstance(random_state, int | np.integer):
+    if random_state is None or isinstance(random_state, np.random.RandomState):
         from sklearn.utils import check_random_state
 
         return int(check_random_state(random_state).randint(2**31 - 1))
-    if not -(2**63) <= random_state < 2**64:
+    if not isinstance(random_state, int | np.integer) or not 0 <= random_state < 2**64:
         raise InputError(
-            f"random_state is {random_state}: give a whole number from 0 to 2**64 - 1, a "
+            f"random_state is {random_state!r}: give a whole number from 0 to 2**64 - 1, a "
             "RandomState or None"
         )
     return int(random_state)
@@ -86,11 +86,21 @@ def check_adapted(method: str, head: Head) -> None:
         )
 
 
+def untracked(X: Any) -> Any:
+    """A tensor as NumPy can read it; anything else as it is."""
+    if not isinstance(X, torch.Tensor):
+        return X
+    X = X.detach().cpu()
+    return X.float() if X.dtype == torch.bfloat16 else X
+
+
 def finite_rows(X: Any, dim: int | None) -> NDArray[Any]:
     """Numbers (n, dim), all finite."""
-    rows = _array("X", X)
-    if rows.ndim != 2 or rows.dtype.kind not in "fiub":
-        raise InputError(f"X has shape {rows.shape} and type {rows.dtype}: give numbers (n, d)")
+    rows = _array("X", untracked(X))
+    if rows.ndim != 2 or 0 in rows.shape or rows.dtype.kind not in "fiub":
+        raise InputError(
+            f"X has shape {rows.shape} and type {rows.dtype}: give numbers (n, d), at least one row"
+        )
     if dim is not None and rows.shape[1] != dim:
         raise InputError(f"X has {rows.shape[1]} columns: give {dim}, as in fit")
     if not np.isfinite(rows).all():

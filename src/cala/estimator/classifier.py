@@ -11,6 +11,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
+from cala.estimator.arguments import untracked
 from cala.estimator.growing import GrowingClassifier
 
 FLOATS = [np.float32, np.float64]
@@ -84,13 +85,13 @@ class CalaClassifier(ClassifierMixin, BaseEstimator, GrowingClassifier):  # type
     """
 
     def _labelled(self, X: Any, y: NDArray[Any], first: bool) -> tuple[NDArray[Any], NDArray[Any]]:
-        X, y = validate_data(self, X, y, reset=first, dtype=FLOATS)
+        X, y = validate_data(self, untracked(X), y, reset=first, dtype=FLOATS)
         if y.dtype.kind not in "biuU":  # whole numbers and strings are always labels
             check_classification_targets(y)
         return X, y
 
     def _rows(self, X: Any) -> NDArray[Any]:
-        return validate_data(self, X, reset=False, dtype=FLOATS)
+        return validate_data(self, untracked(X), reset=False, dtype=FLOATS)
 
     def _not_fitted(self, message: str) -> Exception:
         return NotFittedError(message)

@@ -333,8 +333,8 @@ class GrowingClassifier:
 
     def _labelled(self, X: Any, y: NDArray[Any], first: bool) -> tuple[NDArray[Any], NDArray[Any]]:
         X = finite_rows(X, None if first else self.n_features_in_)
-        if y.shape != (len(X),):
-            raise InputError(f"y has shape {y.shape}: give one label for each of {len(X)} rows")
+        if np.shape(y) != (len(X),):
+            raise InputError(f"y has shape {np.shape(y)}: give one label for each of {len(X)} rows")
         self.n_features_in_ = X.shape[1]
         return X, y
 

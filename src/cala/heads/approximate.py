@@ -21,6 +21,7 @@ from cala.core.stored_rows import Features
 from cala.errors import InputError
 from cala.heads.around import AroundHead
 from cala.heads.base import Head, State
+from cala.heads.checks import check_features
 from cala.heads.top import SCORES, Top, best_columns, check_k, merged, top_of_unit
 
 FEW = 20_000  # classes: fewer are compared faster than searched
@@ -49,8 +50,9 @@ class ApproximateHead(AroundHead):
         if not head.linear:
             head.linear_form()  # says why it cannot
         for option, value in (("probes", probes), ("candidates", candidates), ("cells", cells)):
-            if value is not None and value < 1:
-                raise InputError(f"{option} is {value}: give at least 1")
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            if value is not None and not (whole and value >= 1):
+                raise InputError(f"{option} is {value!r}: give a whole number, at least 1")
         self.host = head
         self.cells, self.probes, self.candidates = cells, probes, candidates
         self._index: Any = None
@@ -59,7 +61,8 @@ class ApproximateHead(AroundHead):
 
     def top(self, features: Tensor, k: int = 1) -> Top:
         """The k best columns of rows (n, d), each with its exact logit."""
-        return self.top_of_unit(self.embed(features), k)
+        check_k(k, len(self.classes))
+        return self.top_of_unit(self.embed(check_features(features, self.dim, self.dtype)), k)
 
     def top_of_unit(self, unit: Tensor, k: int = 1) -> Top:
         """`top` of rows (n, e) that `embed` gave."""

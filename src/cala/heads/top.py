@@ -9,6 +9,7 @@ from torch import Tensor
 
 from cala.errors import InputError
 from cala.heads.base import Head
+from cala.heads.checks import check_features
 
 SCORES = 2**24  # logits at a time: 64 MB in single precision
 
@@ -23,7 +24,8 @@ class Top:
 
 def top(head: Head, features: Tensor, k: int = 1) -> Top:
     """The k best columns of rows (n, d), exactly, in memory that does not grow with n × C."""
-    return top_of_unit(head, head.embed(features), k)
+    check_k(k, len(head.classes))
+    return top_of_unit(head, head.embed(check_features(features, head.dim, head.dtype)), k)
 
 
 def top_of_unit(head: Head, unit: Tensor, k: int = 1) -> Top:
@@ -56,5 +58,7 @@ def merged(first: Top, second: Top, k: int) -> Top:
 
 
 def check_k(k: int, classes: int) -> None:
-    if not 1 <= k <= classes:
+    if not classes:
+        raise InputError("no class is known yet: call fit_base first")
+    if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= classes:
         raise InputError(f"k is {k}: give a number from 1 to the {classes} known classes")
