@@ -216,6 +216,16 @@ def test_another_cala_on_a_node_is_said():
         run_task("99.9", print)
 
 
+def test_a_photo_that_cannot_be_read_is_named(nodes, inside, tmp_path):
+    nodes.mend()
+    images = photos(tmp_path / "photos")
+    (images / "elm" / "3.png").write_bytes(b"broken")
+    for where in ((), ("--on", "ray")):
+        code, _, err = inside("encode", images, "-o", tmp_path / "x.shards", *ENCODE, *where)
+        assert code == 2
+        assert "3.png: not an image of a known format, or damaged. Mend it, or leave out" in err
+
+
 def test_each_image_once_though_a_node_is_killed(nodes, inside, tmp_path, monkeypatch):
     from cala.data import shard_writer
 

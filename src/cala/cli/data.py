@@ -19,7 +19,8 @@ app = typer.Typer(
 @app.command()
 def check(
     path: Path = typer.Argument(
-        ..., help="Folder or archive of a set, or an embeddings file (FILE.npz, features:FILE)."
+        ...,
+        help="Folder or archive of a set, or embeddings (FILE.npz, NAME.shards, features:FILE).",
     ),
     dataset: str | None = KIND,
     limit: int = typer.Option(5, "--limit", min=1, help="Names shown per finding."),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +38,13 @@ def encode(
     ),
     tta: str = typer.Option("none", help="flip averages each image with its mirror image."),
     views: int | None = VIEWS,
-    fakes: int = typer.Option(600, min=0, help="Fake classes mixed from base images; 0 for none."),
-    fake_images: int = typer.Option(25, min=1, help="Images per fake class."),
+    fakes: int = typer.Option(
+        600,
+        min=0,
+        help="Fake classes mixed from base images, 0 for none; more, of fewer images each, where "
+        "classes have few images.",
+    ),
+    fake_images: int = typer.Option(25, min=1, help="Images per fake class, at the most."),
     seed: int = typer.Option(0, min=0, help="Seed of the fake classes."),
     kind: str | None = KIND,
     test: float | None = TEST,
@@ -54,7 +61,8 @@ def encode(
 ) -> None:
     """Encode every image of a set once, and write an embeddings file.
 
-    What was encoded before comes from the cache; stopped at any moment, the same command goes on.
+    Stopped at any moment, the same command goes on: what was encoded before comes from the cache,
+    or is in NAME.shards already.
 
     Example: cala encode photos/ --encoder efficientnet-lite0 --test 0.2 -o photos.npz
 
@@ -110,6 +118,7 @@ def encode(
         "seed": seed,
     }
     with ExitStack() as around:
+        around.enter_context(_bad_images(is_shards(out)))
         advance = around.enter_context(
             progress_bar(f"encoding {shown(path.resolve().name)}", quiet)
         )
@@ -133,3 +142,18 @@ def encode(
         f"{out}: {len(found.x_train):,} training and {len(found.x_test):,} test images, "
         f"{counted(len(images.classes), 'class')}, {model.dim} dimensions"
     )
+
+
+@contextmanager
+def _bad_images(shards: bool) -> Iterator[None]:
+    """Say what to do about an image that cannot be read."""
+    from cala.data.decoding import ImageError
+    from cala.errors import InputError
+
+    try:
+        yield
+    except ImageError as error:
+        kept = ", which begins the folder anew: delete it first" if shards else ""
+        raise InputError(
+            f"{error}. Mend it, or leave out such images with --skip-bad{kept}"
+        ) from error

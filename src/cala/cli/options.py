@@ -60,8 +60,9 @@ class BenchOptions:
     embeddings: list[str] | None = typer.Option(
         None,
         metavar="[HOST=]FILE",
-        help="Embeddings file (.npz, .safetensors, .parquet). Again as HOST=FILE: for that host's "
-        "methods, of the same images, such as alice=alice.npz for alice and alice+cala.",
+        help="Embeddings file (.npz, .safetensors, .parquet) or folder NAME.shards. Again as "
+        "HOST=FILE: for that host's methods, of the same images, such as alice=alice.npz for "
+        "alice and alice+cala.",
         show_default=False,
     )
     encoder: list[str] | None = typer.Option(

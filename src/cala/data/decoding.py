@@ -36,7 +36,10 @@ class ImageError(InputError):
 
     def __init__(self, name: object, why: str) -> None:
         super().__init__(f"{shown(name)}: {why}")
-        self.why = why
+        self.name, self.why = str(name), why
+
+    def __reduce__(self) -> tuple[type[ImageError], tuple[str, str]]:
+        return type(self), (self.name, self.why)
 
 
 def decode(
