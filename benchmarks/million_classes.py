@@ -33,6 +33,7 @@ from cala.heads.approximate import ApproximateHead
 from cala.heads.top import top_of_unit
 
 PROBES = (4, 16, 64)
+ALONE = 50  # queries that are asked one at a time
 BASE, BASE_ROWS = 1000, 20
 DIRECTIONS = 48
 QUICK = {"shots": (1,), "novel": 100, "episodes": 20, "heldout_episodes": 5, "epochs": 5}
@@ -90,13 +91,17 @@ def measure(size: Size, even: bool) -> dict[str, object]:
         f"comparing with all: {1000 * all_seconds / size.queries:.2f} ms per query, "
         f"{100 * right:.1f} % right; index of {index._index.nlist:,} cells made in {built:.0f} s\n"
     )
-    print("probes  recall@1  right   ms per query  times faster  largest error of a logit")
+    print(
+        "probes  recall@1  right   ms per query  times faster  largest error of a logit  "
+        "ms, one query at a time"
+    )
     table = []
     for probes in PROBES:
         index.probes = probes
         found, seconds = timed(lambda: index.top_of_unit(unit))
         same = found.columns[:, 0] == exact.columns[:, 0]
         own = (found.columns[:, 0] == labels).float().mean()
+        _, alone = timed(lambda: [index.top_of_unit(unit[i : i + 1]) for i in range(ALONE)])
         weights, bias = head.linear_at(found.columns[:, 0])
         wrong = ((unit * weights).sum(1) + bias - found.logits[:, 0]).abs().max()
         row = {
@@ -106,11 +111,13 @@ def measure(size: Size, even: bool) -> dict[str, object]:
             "ms": 1000 * seconds / size.queries,
             "faster": all_seconds / seconds,
             "error": float(wrong),
+            "alone_ms": 1000 * alone / ALONE,
         }
         table.append(row)
         print(
             f"{probes:>6}  {100 * row['recall']:>6.1f} %  {100 * row['right']:>4.1f} %  "
-            f"{row['ms']:>12.2f}  {row['faster']:>12.1f}  {row['error']:.1e}",
+            f"{row['ms']:>12.2f}  {row['faster']:>12.1f}  {row['error']:>24.1e}  "
+            f"{row['alone_ms']:>23.2f}",
             flush=True,
         )
     print(f"\npeak {peak() / 1e9:.1f} GB resident")

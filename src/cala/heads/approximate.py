@@ -58,6 +58,7 @@ class ApproximateHead(AroundHead):
         self._index: Any = None
         self._bias = torch.zeros(0)  # of the columns in the index, when it was made
         self._touched: frozenset[int] = frozenset()
+        self._outside: tuple[Any, Tensor, Tensor] | None = None
 
     def top(self, features: Tensor, k: int = 1) -> Top:
         """The k best columns of rows (n, d), each with its exact logit."""
@@ -69,12 +70,10 @@ class ApproximateHead(AroundHead):
         check_k(k, len(self.classes))
         if len(self.classes) < FEW:
             return top_of_unit(self.host, unit, k)
-        pending = self._pending()
+        pending, stale = self._not_indexed()
         if self._index is None or len(pending) * PENDING > len(self.classes):
             self.make_index()
-            pending = pending[:0]
-        stale = torch.zeros(len(self.classes), dtype=torch.bool)
-        stale[pending] = True
+            pending, stale = self._not_indexed()
         wanted = max(k, min(self.candidates, len(self._bias)))
         parts = []
         for rows in unit.split(max(1, SCORES // (wanted * self.dim))):
@@ -128,13 +127,22 @@ class ApproximateHead(AroundHead):
         padded[:, : self.dim], padded[:, self.dim] = vectors, last
         return padded.numpy()
 
-    def _pending(self) -> Tensor:
-        """Columns (m,) that the index lacks, or has with another prototype or bias."""
+    def _not_indexed(self) -> tuple[Tensor, Tensor]:
+        """Columns (m,) that the index lacks, or has with another prototype or bias; mask (C,).
+
+        It takes a look at all columns, so it is kept until something has changed.
+        """
+        point = [getattr(self.host, name, None) for name in ("gamma", "delta")]
+        state = [self._index, self.host, self.host.table, self._touched, *point]
+        if self._outside is not None and _same(self._outside[0], state):
+            return self._outside[1], self._outside[2]
         bias, old = self.linear_bias(), len(self._bias)
-        differs = bias[:old] != self._bias
+        stale = torch.ones(len(bias), dtype=torch.bool)
+        stale[:old] = bias[:old] != self._bias
         if self._touched:
-            differs[torch.tensor(sorted(self._touched))] = True
-        return torch.cat([differs.nonzero()[:, 0], torch.arange(old, len(bias))])
+            stale[torch.tensor(sorted(self._touched))] = True
+        self._outside = state, stale.nonzero()[:, 0], stale
+        return self._outside[1], self._outside[2]
 
     def _searched(self, unit: Tensor, wanted: int) -> Tensor:
         """Candidates (n, wanted) for rows (n, d); -1 where fewer were found."""
@@ -212,6 +220,12 @@ class ApproximateHead(AroundHead):
         from cala.heads.factory import restore_head
 
         return cls(restore_head(state))
+
+
+def _same(before: list[Any], now: list[Any]) -> bool:
+    return all(
+        a is b or (isinstance(a, float) and a == b) for a, b in zip(before, now, strict=True)
+    )
 
 
 def _faiss() -> Any:
