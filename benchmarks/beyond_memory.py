@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import resource
 import shutil
 import subprocess
@@ -72,8 +71,10 @@ def main() -> None:
     place = args.folder or Path(tempfile.gettempdir())
     if shutil.disk_usage(place).free < 1.2 * needed:
         sys.exit(f"{place} has less than {1.2 * needed / GB:.1f} GB free: give another --folder")
+    from machine import machine  # loads torch, which must come after the limit below
+
     print(
-        f"{platform.machine()}, {os.cpu_count()} CPUs, 1 thread; {size.train:,} training and "
+        f"{machine()}; {size.train:,} training and "
         f"{size.test:,} test rows × {size.dim}, float16, {size.base:,} base classes, "
         f"{size.sessions} sessions of {size.way}",
         flush=True,

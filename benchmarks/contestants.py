@@ -19,11 +19,16 @@ from cala import CalaClassifier
 LIBRARIES: list[torch.library.Library] = []  # what they define goes with them
 
 
+class NotInstalled(Exception):
+    """What is there cannot be loaded."""
+
+
 class Refitted:
     """An estimator of scikit-learn's, fitted anew to all rows that were ever seen."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self.make = make
+        make()  # imports it, which is no part of fitting
 
     def fit(self, x: np.ndarray, y: np.ndarray) -> None:
         self.x, self.y = x, y
@@ -89,7 +94,10 @@ class StreamingLDA:
 
     def __init__(self) -> None:
         _torchvision_without_operators()
-        from avalanche.training.supervised.deep_slda import StreamingLDA as Theirs
+        try:
+            from avalanche.training.supervised.deep_slda import StreamingLDA as Theirs
+        except RuntimeError as error:  # torchvision's, of another build of torch
+            raise NotInstalled(str(error)) from error
 
         self.theirs, self.seen = Theirs, 0
 
@@ -140,8 +148,11 @@ def _nearest_centroid() -> Any:
 def _sgd(**options: Any) -> Callable[[], Any]:
     def make() -> Any:
         from sklearn.linear_model import SGDClassifier
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
 
-        return SGDClassifier(loss="log_loss", random_state=0, **options)
+        descent = SGDClassifier(loss="log_loss", random_state=0, **options)
+        return make_pipeline(StandardScaler(), descent)
 
     return make
 
@@ -162,14 +173,15 @@ CONTESTANTS: dict[str, Callable[[], Any]] = {
     "cala-plus": lambda: Ours("cala-plus"),
     "cala": lambda: Ours("cala"),
     "NearestCentroid": lambda: Refitted(_nearest_centroid),
-    "SGDClassifier": lambda: Refitted(_sgd()),
-    "SGDClassifier, balanced": lambda: Refitted(_sgd(class_weight="balanced")),
     "LogisticRegression": lambda: Refitted(_logistic()),
     "LogisticRegression, balanced": lambda: Refitted(_logistic(class_weight="balanced")),
     "faiss kNN, k=1": lambda: Neighbours(1),
     "faiss kNN, k=5": lambda: Neighbours(5),
     "Avalanche StreamingLDA": StreamingLDA,
+    "SGDClassifier": lambda: Refitted(_sgd()),
+    "SGDClassifier, balanced": lambda: Refitted(_sgd(class_weight="balanced")),
 }
+REFITTED = tuple(name for name in CONTESTANTS if name.startswith(("Nearest", "SGD", "Logistic")))
 
 
 def kept_bytes(contestant: Any) -> int:

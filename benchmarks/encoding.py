@@ -57,11 +57,11 @@ def main() -> None:
         share = rate / rates["model alone"]
         print(f"  {name:<24}{rate:9.1f} img/s{100 * share:9.0f} % of the model alone")
     if args.json is not None:
-        args.json.write_text(json.dumps(rates, indent=1))
+        args.json.write_text(json.dumps({"machine": machine(), "img/s": rates}, indent=1))
 
 
-def write_photos(folder: Path, count: int) -> None:
-    draw = np.random.default_rng(0)
+def write_photos(folder: Path, count: int, seed: int = 0) -> None:
+    draw = np.random.default_rng(seed)
     for number in range(count):
         small = draw.integers(0, 255, (12, 16, 3)).astype(np.uint8)
         place = folder / f"class {number % 4}"

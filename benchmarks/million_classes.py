@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import resource
 import sys
 import time
@@ -31,6 +30,7 @@ from cala.errors import BaseQueryWarning
 from cala.heads import make_head
 from cala.heads.approximate import ApproximateHead
 from cala.heads.top import top_of_unit
+from machine import machine
 
 PROBES = (4, 16, 64)
 ALONE = 50  # queries that are asked one at a time
@@ -62,7 +62,7 @@ def main() -> None:
     warnings.simplefilter("ignore", BaseQueryWarning)
     size = LARGE if args.scale else SMALL
     print(
-        f"{platform.machine()}, {os.cpu_count()} CPUs, 1 thread; {size.classes:,} classes × "
+        f"{machine()}; {size.classes:,} classes × "
         f"{size.dim}, {'evenly scattered' if args.even else 'in a tree'}, {size.queries:,} queries",
         flush=True,
     )
