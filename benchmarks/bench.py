@@ -26,7 +26,7 @@ PARTS: dict[str, tuple[str, list[str], list[str]]] = {
     "predict": ("predict_speed.py", [], ["--repeats", "3", "--most", "60"]),
     "growth": ("growth.py", [], ["--most", "100"]),
     "protocol": ("whole_protocol.py", [], ["--draws", "1", "--images", "10"]),
-    "training": ("training_throughput.py", ["--seconds", "8"], ["--seconds", "0.1"]),
+    "training": ("training_throughput.py", ["--seconds", "6"], ["--seconds", "0.1"]),
     "encoding": ("encoding.py", [], ["--photos", "8", "--turns", "1"]),
     "growing": (
         "growing.py",

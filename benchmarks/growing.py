@@ -40,6 +40,7 @@ WAY, SHOT, SESSIONS, QUERIES, ENOUGH = 5, 5, 5, 10_000, 10.0
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # scikit-learn's too
 STEPS = ("fit", "add", "predict")
 REFITTED_ROWS, REFITTED_CLASSES, NEIGHBOUR_ROWS = 60_000, 1_000, 100_000
+PATIENCE = 40.0  # seconds after which a contestant begins no other draw
 LEAST = 5.0  # seconds that are worth beginning for
 ABSENT = (ImportError, NotInstalled)
 
@@ -114,7 +115,7 @@ def left_out(name: str, case: Case) -> str | None:
     """Why a contestant is not tried on a case; None where it is."""
     rows = case.classes * case.rows
     if name == "cala" and case.classes > REFITTED_CLASSES:
-        return "its fit grows with the square of the classes (growth.py)"
+        return "its fit keeps fake classes × base classes similarities: gigabytes"
     if "kNN" in name and rows > NEIGHBOUR_ROWS:
         return "it keeps and compares every row"
     if name == "SGDClassifier" and case.dim > 512:
@@ -338,13 +339,13 @@ def accuracies(names: list[str], draws: int, limits: Limits) -> dict[str, dict[s
             except ABSENT as error:
                 print(f"  {name:<30}  not installed ({repr(error)[:60]})")
                 break
-            if time.monotonic() - began > limits.now():
+            if time.monotonic() - began > min(PATIENCE, limits.now()):
                 break
         if scores:
             found[name] = {k: 100 * float(np.mean([s[k] for s in scores])) for k in scores[0]}
             found[name]["draws"] = len(scores)
             cells = "".join(f"{found[name][k]:8.1f}" for k in ("all", "base", "novel", "hm"))
-            few = "" if len(scores) == draws else f"   ({len(scores)} draws, then the cap)"
+            few = "" if len(scores) == draws else f"   ({len(scores)} of {draws} draws)"
             print(f"  {name:<30}{cells}{few}", flush=True)
     print()
     return found

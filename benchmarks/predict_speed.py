@@ -29,7 +29,7 @@ from machine import machine
 
 ROWS, ONE_BY_ONE = 10_000, 20
 SIZES = ((60, 64), (200, 128), (1_000, 512), (1_000, 1_280), (10_000, 512))  # classes, dimensions
-ENOUGH = 12.0  # seconds after which no more turns are needed
+ENOUGH = 6.0  # seconds after which no more turns are needed
 RATIO_LIMIT = 1.3
 ADD_LIMIT_MS = 100.0
 METHODS = ("nearest-mean", "cala", "cala-plus")

@@ -123,6 +123,8 @@ def train_task(given: dict[str, Any], threads: int) -> tuple[str, str]:
     import torch
 
     from cala.cli.train import Stop, make_session
+    from cala.errors import InputError
+    from cala.files import shown
     from cala.training.events import epoch_events
     from cala.training.session import train_base
 
@@ -131,4 +133,9 @@ def train_task(given: dict[str, Any], threads: int) -> tuple[str, str]:
         session = make_session(given)
         events = epoch_events(given["out"]) if given["tensorboard"] else lambda line: None
         path = train_base(session, resume=True, stop=stop.asked, after_epoch=events)
+    if path is None:
+        raise InputError(
+            f"the training in {shown(given['out'])} was stopped on its node: the same command with "
+            "--resume continues it"
+        )
     return str(path), said.getvalue()

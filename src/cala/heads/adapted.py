@@ -127,7 +127,7 @@ class AdaptedHead(AroundHead):
 
     def linear_at(self, columns: Tensor) -> tuple[Tensor, Tensor]:
         weights, bias = self.host.linear_at(columns)
-        return weights, bias + self.shift[columns]
+        return weights, bias + self._shift_at(columns)
 
     def linear_bias(self) -> Tensor:
         return self.host.linear_bias() + self.shift
@@ -144,6 +144,12 @@ class AdaptedHead(AroundHead):
         """What is added to each column: (C,)."""
         shift = self.gamma * self.beta
         shift[self.n_base :] += self.delta
+        return shift
+
+    def _shift_at(self, columns: Tensor) -> Tensor:
+        """`shift` of some columns (m,), without a look at the others."""
+        shift = self.gamma * self.beta[columns]
+        shift[columns >= self.n_base] += self.delta
         return shift
 
     def set_operating_point(
