@@ -53,8 +53,8 @@ class WhitenedMetric:
         self.matrix = matrix
 
     def __call__(self, features: Tensor) -> Tensor:
-        centred = _normalise_(_rooted(features).sub_(self.mean))
-        return _normalise_(centred @ self.matrix)
+        # Centred rows have unit length too, where scatter is learned; here their length is lost.
+        return _normalise_(_rooted(features).sub_(self.mean) @ self.matrix)
 
     def tensors(self) -> dict[str, Tensor]:
         return {"mean": self.mean, "matrix": self.matrix}

@@ -29,11 +29,15 @@ class ClassContext:
     shots: Tensor
 
     @classmethod
-    def of(cls, prototypes: Tensor, table: PrototypeTable, base_prototypes: Tensor) -> ClassContext:
-        """From the prototypes (F, d) of the F classes whose sums and counts `table` holds."""
-        dtype = base_prototypes.dtype
+    def of(cls, prototypes: Tensor, table: PrototypeTable, reference: Tensor) -> ClassContext:
+        """From the prototypes (F, d) of the F classes whose sums and counts `table` holds.
+
+        reference : (B, d) base prototypes of unit length, which Eq. 6 gives them; who adds one
+            class after the other does not want to do that for all of them each time
+        """
+        dtype = reference.dtype
         return cls(
-            similarity(prototypes.to(dtype), base_prototypes),
+            normalise(prototypes.to(dtype)) @ reference.T,
             table.tightness.to(dtype),
             table.counts.to(dtype),
         )

@@ -111,10 +111,13 @@ def finite_rows(X: Any, dim: int | None) -> NDArray[Any]:
 def as_tensor(X: NDArray[Any], device: Any) -> torch.Tensor:
     """float32 or float64 on the device; other number types become float32."""
     kept = X if X.dtype in (np.float32, np.float64) else X.astype(np.float32)
+    rows = np.ascontiguousarray(kept)
+    if rows.flags.writeable:
+        return torch.as_tensor(rows, device=device)
     with warnings.catch_warnings():
         # Memory-mapped arrays are read-only; nothing here writes to them.
         warnings.filterwarnings("ignore", "The given NumPy array is not writable")
-        return torch.as_tensor(np.ascontiguousarray(kept), device=device)
+        return torch.as_tensor(rows, device=device)
 
 
 def fake_pool(fake: ArrayLike | None, pairs: ArrayLike | None, device: Any) -> FakePool | None:

@@ -103,10 +103,12 @@ class AdaptedHead(AroundHead):
 
     @torch.no_grad()
     def _grown(self, host: Head, labels: Tensor) -> Self:
-        touched = set(labels.tolist())
-        columns = [i for i in range(self.n_base, len(host.classes)) if host.classes[i] in touched]
-        beta = self.beta.new_zeros(len(host.classes))
-        beta[: len(self.beta)] = self.beta
+        base, old, now = self.n_base, len(self.beta), len(host.classes)
+        again = set(labels.tolist()).intersection(self.classes[base:])  # most often none
+        columns = [i for i in range(base, old) if self.classes[i] in again] if again else []
+        columns += range(old, now)
+        beta = self.beta.new_zeros(now)
+        beta[:old] = self.beta
         if columns:
             at = torch.tensor(columns, device=beta.device)
             context = ClassContext.of(host.prototypes_at(at), host.table.at(at), self._reference)
@@ -116,10 +118,10 @@ class AdaptedHead(AroundHead):
         return self._become(grown)
 
     def logits(self, features: Tensor) -> Tensor:
-        return self.host.logits(features) + self.shift
+        return self.host.logits(features).add_(self.shift)
 
     def unit_logits(self, unit: Tensor, members: Tensor | None = None) -> Tensor:
-        return self.host.unit_logits(unit, members) + self.shift
+        return self.host.unit_logits(unit, members).add_(self.shift)
 
     def linear_form(self) -> tuple[Tensor, Tensor]:
         weights, bias = self.host.linear_form()

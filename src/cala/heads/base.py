@@ -101,7 +101,10 @@ class Head(ABC):
 
     @abstractmethod
     def logits(self, features: Tensor) -> Tensor:
-        """Logits over the seen classes in order of arrival: (n, d) -> (n, C)."""
+        """Logits over the seen classes in order of arrival: (n, d) -> (n, C).
+
+        A new tensor, which the caller may write to.
+        """
 
     @abstractmethod
     def forget(self, label: int) -> Self:
@@ -132,7 +135,7 @@ class Head(ABC):
 
     @abstractmethod
     def unit_logits(self, unit: Tensor, members: Tensor | None = None) -> Tensor:
-        """Logits of rows (n, e) that `embed` gave.
+        """Logits of rows (n, e) that `embed` gave: a new tensor, which the caller may write to.
 
         members : (n,) columns; row i helped to make class `members[i]` and is to be judged as if
         it had not (leave-one-out); -1 for a row that helped to make none

@@ -14,6 +14,7 @@ from cala.core.keeping import Keeper
 from cala.core.losses import Scores
 from cala.core.mixing import FakePool, draw_pairs, mix_features, pool_shape
 from cala.core.operating_point import pseudo_trade_off
+from cala.core.prototypes import normalise
 from cala.core.pseudo import (
     Episode,
     EpisodePlan,
@@ -69,7 +70,7 @@ class Stage:
 
     queries, columns, members : base queries, their columns (n,) and, where they are part of the
         host's prototypes, the same columns, else -1
-    reference : (B, d) the host's base prototypes
+    reference : (B, d) the host's base prototypes, of unit length
     learn, held : fake classes to learn from and to select on, without a common pair
     """
 
@@ -184,7 +185,7 @@ def _stage(
         BaseQueries(judge.head, features, rows),
         own,
         own if judge.leave_out else torch.full_like(own, -1),
-        judge.head.prototypes[: judge.head.n_base],
+        normalise(judge.head.prototypes[: judge.head.n_base]),
         embedded(learn),
         embedded(held),
     )

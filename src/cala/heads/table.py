@@ -118,7 +118,7 @@ class TableHead(Head):
         return self.add_unit(self.embed(features), labels)
 
     def add_unit(self, unit: Tensor, labels: Tensor) -> Self:
-        known = {label: column for column, label in enumerate(self.classes)}
+        known = dict(zip(self.classes, range(len(self.classes)), strict=True))
         for label in labels.unique().tolist():
             known.setdefault(label, len(known))
         columns = torch.tensor([known[x] for x in labels.tolist()], device=unit.device)
