@@ -123,6 +123,18 @@ def test_one_shot_and_twenty_in_sessions_of_unequal_size(method, metric, k):
     assert among_novel > (0.5 if k == 1 else 0.85), float(among_novel)  # chance: 0.25
 
 
+def test_logits_are_the_callers_own(head):
+    """Whoever gets them may write to them: adapters do."""
+    before, features = head.logits(X).clone(), X.clone()
+    head.logits(X).zero_()
+    unit = head.embed(X)
+    kept = unit.clone()
+    head.unit_logits(unit).zero_()
+    assert torch.equal(head.logits(X), before)
+    assert torch.equal(unit, kept)
+    assert torch.equal(X, features)
+
+
 def test_adding_never_moves_old_columns(head):
     head.add(*shots(6))
     before = head.logits(X)
