@@ -19,6 +19,15 @@ class StateError(CalaError, RuntimeError):
     """A call that comes too early, such as `add` before `fit_base`."""
 
 
+def install(extra: str) -> str:
+    """How to get the libraries of an extra; from the sources, since an index may know others.
+
+    >>> install("ray")
+    "pip install -c constraints.txt '.[ray]', in cala's folder"
+    """
+    return f"pip install -c constraints.txt '.[{extra}]', in cala's folder"
+
+
 class BaseQueryWarning(UserWarning):
     """Base queries may be images that trained the encoder, so base looks safer than it is."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -151,6 +152,19 @@ def test_another_run_in_the_same_folder_is_refused(finished_run, embeddings):
     done = cala(*small_run(embeddings, finished_run, "--metric", "whitened"))
     assert done.returncode == 2
     assert "holds another run (metric was None, is 'whitened')" in done.stderr
+
+
+def test_a_full_disk_is_said(embeddings, tmp_path, inside, monkeypatch):
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "a file")
+
+    monkeypatch.setattr("cala.benchmark.execute.save_artifact", full)
+    code, _, err = inside(*small_run(embeddings, tmp_path / "run"))
+    assert code == 2
+    assert err.endswith(
+        "error: No space left on device for a file: make room or choose another folder; the same "
+        "command goes on with what is there\n"
+    )
 
 
 def test_two_processes_in_one_folder(finished_run, embeddings):

@@ -13,9 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from cala.cli.train_many import _jobs
+from cala.training.devices import Single
 from cli.inside import within
 from data.tiny_sets import WNIDS
 
@@ -286,3 +288,26 @@ def test_a_grid_is_checked_before_it_begins(photos, cache, tmp_path, grid, messa
     assert code == 2
     assert message in error
     assert not out.exists()
+
+
+def test_the_launcher_of_several_processes_does_not_choose_the_threads(
+    photos, cache, tmp_path, monkeypatch
+):
+    """With another number of threads the weights would be others."""
+    seen = []
+
+    def ranks(*options: object) -> Single:
+        torch.set_num_threads(2)  # as lightning-fabric does
+        return Single()
+
+    monkeypatch.setattr("cala.training.devices.make_ranks", ranks)
+    monkeypatch.setattr(
+        "cala.training.session.train_base",
+        lambda session, **options: seen.append(torch.get_num_threads()) or tmp_path,
+    )
+    before = torch.get_num_threads()
+    try:
+        assert cala("train", photos, "-o", tmp_path / "out", *QUICK, cache=cache)[0] == 0
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [1]

@@ -190,7 +190,7 @@ def test_trainings_of_a_grid_end_with_the_same_weights(nodes, inside, tmp_path):
 
 
 def test_the_command_joins_a_cluster_by_its_address(nodes, inside, tmp_path):
-    """A process of its own, which reads shards on the nodes."""
+    """A process of its own, which reads shards on the nodes; asked to end, it goes on later."""
     nodes.mend()
     data, shards = source().data, tmp_path / "small.shards"
     classes = tuple(f"class {label}" for label in range(12))
@@ -200,11 +200,20 @@ def test_the_command_joins_a_cluster_by_its_address(nodes, inside, tmp_path):
             writer.write(split, x.numpy(), y.numpy(), split)
         writer.finish()
     options = ("run", f"features:{shards}", "--base", 8, "--way", 2, "--shot", 3, "--sessions", 2,
-               "--methods", "nearest-mean", "--draws", "random:2", "--no-report", "-q")  # fmt: skip
+               "--methods", "nearest-mean", "--draws", "random:40", "--no-report",
+               "-q")  # fmt: skip
     code, _, err = inside(*options, "--out", tmp_path / "here")
     assert code == 0, err
     there = ("--out", tmp_path / "ray", "--on", f"ray:{nodes.cluster.address}")
     command = [sys.executable, "-m", "cala", *map(str, (*options, *there))]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as first:
+        records = tmp_path / "ray" / "records.jsonl"
+        wait_for(lambda: first.poll() is not None or records.exists())
+        first.terminate()
+        _, err = first.communicate(timeout=100)
+    assert first.returncode == 130, err
+    assert err.strip() == "interrupted; the same command continues where it stopped"
+    assert 0 < len(records.read_text().splitlines()) < 40 * 3
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr
     records = [(tmp_path / place / "records.jsonl").read_text() for place in ("here", "ray")]
@@ -230,9 +239,9 @@ def test_each_image_once_though_a_node_is_killed(nodes, inside, tmp_path, monkey
     from cala.data import shard_writer
 
     nodes.mend()
-    hired = []
+    hired, killed = [], []
     hire = Pool._hire
-    monkeypatch.setattr(Pool, "_hire", lambda self, busy: (hired.append(1), hire(self, busy)))
+    monkeypatch.setattr(Pool, "_hire", lambda self, busy: (hired.append(busy), hire(self, busy)))
     images, out = photos(tmp_path / "photos", 40), tmp_path / "all.shards"
     written = []
     write = shard_writer.ShardWriter.write
@@ -240,13 +249,19 @@ def test_each_image_once_though_a_node_is_killed(nodes, inside, tmp_path, monkey
     def watched(self, key, *arguments, **options):
         write(self, key, *arguments, **options)
         written.append(key)
-        if len(written) == 3:
+        if killed or len(written) < 3:
+            return
+        if all(piece is not None for _, piece in hired[0].values()):  # both nodes are at work
             nodes.kill_one()
+            killed.append(key)
+        else:
+            time.sleep(0.3)  # the other one is still getting ready
 
     monkeypatch.setattr(shard_writer.ShardWriter, "write", watched)
     code, _, err = inside("encode", images, "-o", out, *ENCODE, "--on", "ray")
     assert code == 0, err
     assert len(written) == len(set(written)) == 30
+    assert killed
     assert len(hired) > 2  # the node had a worker, in whose place another one came
     shards = open_shards(out)
     names = list(shards.names("train"))

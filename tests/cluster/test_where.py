@@ -50,7 +50,7 @@ def test_only_shards_are_encoded_elsewhere(inside):
 
 def test_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(InputError, match=r"cala\[ray\]"), connected(Where("ray")):
+    with pytest.raises(InputError, match=r"\.\[ray\]"), connected(Where("ray")):
         pass
 
 

@@ -21,7 +21,7 @@ from data.embedding_arrays import arrays, write
 
 
 def parquet() -> None:
-    pytest.importorskip("pyarrow", reason="pip install 'cala[parquet]'")
+    pytest.importorskip("pyarrow", reason="pip install pyarrow")
 
 
 def whole(d: int = 3) -> Embeddings:
@@ -291,10 +291,10 @@ def test_safetensors_of_other_hands(tmp_path):
 def test_parquet_names_its_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     path = tmp_path / "a.parquet"
-    with pytest.raises(InputError, match=r"pip install 'cala\[parquet\]'"):
+    with pytest.raises(InputError, match=r"'\.\[parquet\]'"):
         save_embeddings(path, whole())
     path.write_bytes(b"PAR1")
-    with pytest.raises(InputError, match=r"pip install 'cala\[parquet\]'"):
+    with pytest.raises(InputError, match=r"'\.\[parquet\]'"):
         load_embeddings(path)
 
 

@@ -144,6 +144,60 @@ def test_a_writer_goes_on(tmp_path: Path) -> None:
     assert torch.equal(shards.labels("train")[:2], torch.from_numpy(rows(2, 0)[1]))
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(("a", "b"), ("b", "a")), (("a", "b"), ("z", "a", "b")), ((), ("a", "b"))],
+)
+def test_a_writer_with_another_list_of_units_overwrites_nothing(
+    tmp_path: Path, before: tuple[str, ...], after: tuple[str, ...]
+) -> None:
+    path = tmp_path / "my.shards"
+    with writer(path, keys=before) as w:
+        w.write("b", *rows(3, 1))
+    with writer(path, keys=after) as w:
+        for key in w.missing:
+            w.write(key, *rows(2, ord(key)))
+        w.finish()
+    shards = open_shards(path)
+    shards.verify()
+    wanted = {tuple(x) for seed, n in [(1, 3), *((ord(k), 2) for k in after if k != "b")]
+              for x in rows(n, seed)[0].tolist()}  # fmt: skip
+    assert {tuple(x) for x in shards.features("train")[:].tolist()} == wanted
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"dim": 0}, "dim is 0"),
+        ({"scale": float("nan")}, "scale is nan"),
+        ({"keys": (None, 1)}, "are strings"),
+        ({"classes": ("ant", 3)}, "are strings"),
+        ({"provenance": {"x": {1}}}, "provenance cannot be written as JSON"),
+    ],
+)
+def test_what_could_not_be_read_again_is_not_begun(
+    tmp_path: Path, options: dict[str, object], named: str
+) -> None:
+    with pytest.raises(InputError, match=named):
+        writer(tmp_path / "my.shards", **options)
+    assert not (tmp_path / "my.shards").exists()
+
+
+def test_names_and_numbers_that_cannot_be_kept(tmp_path: Path) -> None:
+    x, y = rows(2)
+    with writer(tmp_path / "my.shards") as w:
+        for names in ([None, None], ["\ud800", "a"]):
+            with pytest.raises(InputError, match="a name cannot be written"):
+                w.write("a", x, y, names=names)
+        for wrong in (x.astype(complex), x.astype(str)):
+            with pytest.raises(InputError, match="give real numbers"):
+                w.write("a", wrong, y)
+        w.write("a", x, y)
+        w.finish()
+        with pytest.raises(InputError, match="was closed: open another"):
+            w.write("b", x, y)
+
+
 def test_a_lost_shard_is_named_missing(folder: Path) -> None:
     lost = folder / "shard-00001.safetensors"
     lost.unlink()

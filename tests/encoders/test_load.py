@@ -78,7 +78,7 @@ def test_a_door_needs_a_name(door):
 )
 def test_a_missing_extra_is_named(uri, module, extra, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(InputError, match=rf"needs {module}.*pip install 'cala\[{extra}\]'"):
+    with pytest.raises(InputError, match=rf"needs {module}.*'\.\[{extra}\]'"):
         load_encoder(uri)
 
 

@@ -62,7 +62,7 @@ def test_exact_top_is_that_of_the_logits(grown: Head, rows: tuple[torch.Tensor, 
 
 def need_faiss() -> None:
     if importlib.util.find_spec("faiss") is None:
-        missing("faiss", "pip install 'cala[ann]'")
+        missing("faiss", "pip install faiss-cpu")
 
 
 def _top_with(scores: int, head: Head, x: torch.Tensor):
@@ -123,6 +123,25 @@ def test_new_and_changed_classes_are_found_at_once(
         assert head._index is not index
 
 
+def test_what_somebody_else_does_to_the_head_is_noticed(
+    grown: Head, rows: tuple[torch.Tensor, ...]
+) -> None:
+    need_faiss()
+    head, x = ApproximateHead(grown.fork(), cells=12, probes=4, candidates=20), queries(rows)
+    head.top(x[:1])
+    if isinstance(head.host, AdaptedHead):
+        beta = head.host.beta.clone()
+        beta[-50:] += 300 / head.host.gamma
+        head.host.beta = beta
+        assert torch.equal(head.top(x).columns[:, 0], head.logits(x).argmax(1))
+    for change in (lambda: head.host.forget(3), lambda: head.host.add(x[:5], torch.arange(5))):
+        change()
+        found = head.top(x)
+        assert torch.allclose(found.logits, head.logits(x).gather(1, found.columns), atol=1e-3)
+        recall = (found.columns[:, 0] == head.logits(x).argmax(1)).float().mean()
+        assert recall > 0.95
+
+
 def test_forgetting_and_forks(grown: Head, rows: tuple[torch.Tensor, ...]) -> None:
     need_faiss()
     head = ApproximateHead(grown.fork(), cells=12, probes=12, candidates=20)
@@ -144,7 +163,7 @@ def test_what_cannot_be_searched_says_so(grown: Head, monkeypatch: pytest.Monkey
         top(grown, torch.ones(1, DIM), 601)
     usual = builtins.__import__
     monkeypatch.setattr(approximate, "import_module", lambda name: usual("no_such_library_" + name))
-    with pytest.raises(InputError, match=r"cala\[ann\]"):
+    with pytest.raises(InputError, match=r"\.\[ann\]"):
         ApproximateHead(grown).top(torch.ones(1, DIM))
 
 

@@ -118,11 +118,11 @@ def test_torchrun(tmp_path):
     draw = np.random.default_rng(0)
     for name in ("ant", "bee", "cow"):
         (tmp_path / "photos" / name).mkdir(parents=True)
-        for number in range(8):
+        for number in range(10):  # 30 images: a quarter of them are no batch for two
             pixels = draw.integers(0, 256, (32, 32, 3)).astype(np.uint8)
             Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{number}.png")
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    options = ("--recipe", "fast-cifar100", "--epochs", "1", "--batch", "8", "--threads", "1")
+    options = ("--recipe", "fast-cifar100", "--epochs", "1", "--threads", "1")
     done = subprocess.run(
         [sys.executable, *launcher, "-m", "cala", "train", tmp_path / "photos",
          "-o", tmp_path / "out", *options, "--devices", "2"],
@@ -131,6 +131,7 @@ def test_torchrun(tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.count("encoder: ") == 1  # the first process alone speaks
+    assert done.stderr.count("note: batches of 6, not") == 1
     assert (tmp_path / "out" / ENCODER).exists()
 
 
@@ -142,6 +143,20 @@ def test_what_a_launcher_says_is_checked(monkeypatch):
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     with pytest.raises(InputError, match=r"--nodes 2: nobody says .* torchrun --nnodes 2"):
         make_ranks(1, 2, "ddp", "cpu")
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.delenv("MASTER_PORT", raising=False)
+    for rank in (None, "2", "-1", "x"):
+        if rank is not None:
+            monkeypatch.setenv("NODE_RANK", rank)
+        with pytest.raises(InputError, match=r"NODE_RANK is .*: with --nodes 2 .* from 0 to 1"):
+            make_ranks(1, 2, "ddp", "cpu")
+    monkeypatch.setenv("NODE_RANK", "0")
+    for port in (None, "zz", "70000"):
+        if port is not None:
+            monkeypatch.setenv("MASTER_PORT", port)
+        with pytest.raises(InputError, match=r"MASTER_PORT is .*: set it to a free port"):
+            make_ranks(1, 2, "ddp", "cpu")
+    monkeypatch.delenv("NODE_RANK")
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("WORLD_SIZE", "4")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")

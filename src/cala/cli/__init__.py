@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
 import signal
 import sys
@@ -26,6 +27,9 @@ from cala.cli import (
     train,
 )
 from cala.errors import CalaError
+from cala.files import reason, shown
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 app = typer.Typer(
     name="cala",
@@ -95,6 +99,16 @@ def main() -> None:
         app()
     except CalaError as error:
         typer.echo(f"error: {error}", err=True)
+        sys.exit(2)
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        where = f" for {shown(error.filename)}" if error.filename else ""
+        typer.echo(
+            f"error: {reason(error)}{where}: make room or choose another folder; the same command "
+            "goes on with what is there",
+            err=True,
+        )
         sys.exit(2)
     except (KeyboardInterrupt, Stopped):
         typer.echo("interrupted; the same command continues where it stopped", err=True)

@@ -48,7 +48,7 @@ ON = typer.Option(
     "--on",
     metavar="WHERE",
     help="here (this process), ray or ray:HOST:PORT: spread the work over a Ray cluster, or "
-    "ray:local: over processes of this machine (pip install 'cala[ray]').",
+    "ray:local: over processes of this machine (needs the extra ray: docs/cluster.md).",
 )
 AS_JSON = typer.Option(False, "--json", help="Print the summary for machines.")
 

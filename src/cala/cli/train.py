@@ -15,6 +15,7 @@ from cala.cli.train_many import train_many
 
 if TYPE_CHECKING:
     from cala.data.images import ImageSet
+    from cala.training.devices import Ranks
     from cala.training.recipes import Recipe
     from cala.training.session import BaseSession
 
@@ -79,7 +80,7 @@ def train(
     minutes: float = typer.Option(5.0, min=0.0, help="Minutes between checkpoints."),
     device: str = typer.Option("auto", help="cpu, cuda, cuda:1, mps or auto."),
     devices: int = typer.Option(
-        1, min=1, help="Devices of each node; more than one needs cala[train]."
+        1, min=1, help="Devices of each node; more than one needs the extra train."
     ),
     nodes: int = typer.Option(
         1, min=1, help="Machines that train together; torchrun starts the command on each of them."
@@ -100,7 +101,8 @@ def train(
 
     A grid on a cluster: cala train photos/ -o bases --method alice,fact --seeds 5 --on ray
 
-    Two machines: torchrun --nnodes 2 -m cala train photos/ -o base (docs/cluster.md)
+    Two machines: torchrun --nnodes 2 --rdzv-backend c10d --rdzv-endpoint HOST:29400 -m cala
+    train photos/ -o base, on both of them (docs/cluster.md)
     """
     from cala.cluster import read_on
 
@@ -203,11 +205,13 @@ def make_session(given: dict[str, Any]) -> BaseSession:
     if epochs is not None:
         chosen = chosen.changed(epochs=epochs) if epochs <= 0 else chosen.lasting(epochs)
     chosen = chosen.with_settings(given["settings"])
-    if batch is None:
-        chosen = _fitting(chosen, images, n_base, holdout)
     place = choose_device(given["device"])
     ranks = make_ranks(given["devices"], given["nodes"], given["strategy"], place)
+    if given["threads"] is not None:
+        torch.set_num_threads(given["threads"])  # fabric has set its own meanwhile
     place = str(ranks.device) if isinstance(ranks, FabricRanks) else place
+    if batch is None:
+        chosen = _fitting(chosen, images, n_base, holdout, ranks)
     return BaseSession(
         images=images,
         recipe=chosen,
@@ -234,13 +238,15 @@ def _recipe(images: ImageSet, name: str | None) -> Recipe:
     return RECIPES[name or USUAL.get(images.name, "fast-photos")]
 
 
-def _fitting(recipe: Recipe, images: ImageSet, n_base: int, holdout: int) -> Recipe:
+def _fitting(recipe: Recipe, images: ImageSet, n_base: int, holdout: int, ranks: Ranks) -> Recipe:
     """The recipe with a smaller batch where the set has fewer images than the usual one."""
     count = int((images.train.labels < n_base).sum()) - holdout * n_base
     if count < 2 or recipe.batch <= count:
         return recipe
-    batch = max(2, count // 4)
-    typer.echo(f"note: batches of {batch}, not {recipe.batch}: there are {count} images", err=True)
+    batch = max(2, count // 4 // ranks.world) * ranks.world  # each process gets as many
+    if ranks.rank == 0:
+        note = f"note: batches of {batch}, not {recipe.batch}: there are {count} images"
+        typer.echo(note, err=True)
     return recipe.changed(batch=batch)
 
 

@@ -98,6 +98,7 @@ def _on_cluster(jobs: dict[str, dict[str, Any]], where: Where, quiet: bool) -> N
                 threads,
                 cpus=min(threads, cluster.widest),
                 gpus=int(cluster.gpus > 0),
+                saves=True,
             )
         advance(0, len(jobs))
         for done, (key, (path, said)) in enumerate(cluster.results(), 1):

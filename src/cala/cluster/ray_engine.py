@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
+import threading
+from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from cala.cluster.where import Where
-from cala.errors import CalaError, InputError
+from cala.errors import CalaError, InputError, install
 from cala.files import reason, shown
 
+AHEAD = 2  # tasks in the cluster for each of its processors
 RETRIES = 10  # times that a task is run again after its worker or node was lost
 ANSWER = 5.0  # seconds in which a cluster's head must answer
 GRACE = 20.0  # seconds for tasks that are no longer wanted to end in good order
@@ -34,7 +38,9 @@ class RayCluster:
     def __init__(self, ray: Any) -> None:
         self.ray = ray
         self._task = ray.remote(run_task)
+        self._later: deque[tuple[Hashable, Callable[[], Ref], bool]] = deque()
         self._waiting: dict[Ref, Hashable] = {}
+        self._told: set[Ref] = set()  # of those, the ones to be told when they are not wanted
 
     @property
     def version(self) -> str:
@@ -61,28 +67,52 @@ class RayCluster:
         return self.ray.put(value)
 
     def submit(
-        self, key: Hashable, task: Callable[..., Any], *arguments: Any, cpus: int = 1, gpus: int = 0
-    ) -> Ref:
-        """Have `task(*arguments)` run somewhere; `results` hands out (key, what it returned)."""
+        self,
+        key: Hashable,
+        task: Callable[..., Any],
+        *arguments: Any,
+        cpus: int = 1,
+        gpus: int = 0,
+        saves: bool = False,
+    ) -> None:
+        """Have `task(*arguments)` run somewhere; `results` hands out (key, what it returned).
+
+        saves : it keeps what it has done when it is interrupted, and is given the time
+        """
         chosen = self._task.options(num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES)
-        ref = chosen.remote(_version(), task, *arguments)
-        self._waiting[ref] = key
-        return ref
+        self._later.append((key, lambda: chosen.remote(_version(), task, *arguments), saves))
 
     def results(self) -> Generator[tuple[Hashable, Any], None, None]:
         """Every submitted task once, as they finish; more may be submitted meanwhile."""
         try:
-            while self._waiting:
+            while self._later or self._waiting:
+                self._hand_out()
                 for ref in finished(self.ray, list(self._waiting)):
                     key = self._waiting.pop(ref)
+                    self._told.discard(ref)
                     yield key, self._value(key, ref)
         finally:  # nobody waits for the rest any more
-            left, self._waiting = list(self._waiting), {}
-            if left and self.ray.is_initialized():  # else asking for it would start a cluster
-                for ref in left:
+            told = list(self._told)
+            self._later.clear()
+            self._waiting, self._told = {}, set()
+            if told and self.ray.is_initialized():  # else asking for it would start a cluster
+                for ref in told:
                     self.ray.cancel(ref)
-                # A training writes its checkpoint now.
-                self.ray.wait(left, num_returns=len(left), timeout=GRACE)
+                self.ray.wait(told, num_returns=len(told), timeout=GRACE)
+
+    def _hand_out(self) -> None:
+        """Keep the cluster busy and no more: what lies here need not be cancelled there.
+
+        Ray ends the process if a task is cancelled in the moment in which it finishes, which of
+        many short ones some always do.
+        """
+        most = AHEAD * self.cpus
+        while self._later and len(self._waiting) < most:
+            key, start, saves = self._later.popleft()
+            ref = start()
+            self._waiting[ref] = key
+            if saves:
+                self._told.add(ref)
 
     def _value(self, key: Hashable, ref: Ref) -> Any:
         errors = self.ray.exceptions
@@ -138,8 +168,8 @@ def connected(where: Where) -> Iterator[RayCluster]:
         import ray
     except ImportError as error:
         raise InputError(
-            f"--on ray needs Ray, which is not installed ({reason(error)}): "
-            "pip install 'cala[ray]', on all nodes"
+            f"--on ray needs Ray, which is not installed ({reason(error)}): {install('ray')}, on "
+            "all nodes"
         ) from error
     if ray.is_initialized():
         yield RayCluster(ray)
@@ -160,9 +190,25 @@ def connected(where: Where) -> Iterator[RayCluster]:
             "and this machine must be one of them (`ray start --address=HOST:PORT`)"
         ) from error
     try:
-        yield RayCluster(ray)
+        with _ending_in_good_order():
+            yield RayCluster(ray)
     finally:
         ray.shutdown()  # ends what is still running for us
+
+
+@contextmanager
+def _ending_in_good_order() -> Iterator[None]:
+    """SIGTERM does what Ctrl-C does; Ray's own handlers, set on connecting, end in a stack dump."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    ctrl_c = signal.getsignal(signal.SIGINT)
+    handler = ctrl_c if callable(ctrl_c) else signal.default_int_handler
+    before = signal.signal(signal.SIGTERM, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 def _check_answers(address: str) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cala.data.embedding_checks import Members
-from cala.errors import InputError
+from cala.errors import InputError, install
 from cala.files import shown
 
 COLUMNS = ("part", "label", "name", "holdout", "vector", "pair_a", "pair_b")
@@ -34,7 +34,7 @@ def _pyarrow() -> Any:
         import pyarrow.parquet
     except ImportError as error:
         raise InputError(
-            ".parquet files need pyarrow: pip install 'cala[parquet]', or use .npz"
+            f".parquet files need pyarrow: {install('parquet')}, or use .npz"
         ) from error
     return pyarrow
 

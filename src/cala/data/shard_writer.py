@@ -26,6 +26,7 @@ from cala.data.shards import (
     SUFFIX,
     Manifest,
     Shard,
+    check_manifest,
     is_shards,
     read_classes,
     read_manifest,
@@ -71,10 +72,21 @@ class ShardWriter:
         names = tuple(classes)
         if not names or len(set(names)) < len(names):
             raise InputError(f"{len(names)} class names: give at least one, and none twice")
+        if not all(isinstance(name, str) for name in (*names, *keys)):
+            raise InputError("class names and keys of work units are strings")
         if len(set(keys)) < len(keys):
             raise InputError("two work units have the same key: give each its own")
-        stated = json.loads(json.dumps(provenance or {}))  # as it will be read again
+        try:
+            stated = json.loads(json.dumps(provenance or {}))  # as it will be read again
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"provenance cannot be written as JSON ({reason(error)}): use plain values"
+            ) from error
         wanted = Manifest(dim, dtype, len(names), stated, scale, expected=tuple(keys))
+        try:
+            check_manifest(wanted)
+        except ValueError as error:
+            raise InputError(f"no folder of shards can be made: {reason(error)}") from None
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._lock = FileLock(self.folder / ".lock")
@@ -138,7 +150,8 @@ class ShardWriter:
         if name == "images":
             raise InputError(
                 f"{shown(self.folder)} was begun with other images (a name, a class or the size of "
-                "a file is another one now): choose another name, or delete it"
+                "a file is another one now), or with another share of them for testing (--test): "
+                "choose another name, or delete it"
             )
         raise InputError(
             f"{shown(self.folder)} was begun with {name} {shown(old)}, not {shown(new)}: choose "
@@ -185,6 +198,8 @@ class ShardWriter:
         holdout : (n,) bool, training rows that the encoder never saw
         pairs : (n, 2) labels of the two classes that a fake row mixes
         """
+        if not self._lock.is_locked:
+            raise InputError(f"{shown(self.folder)} was closed: open another ShardWriter for it")
         if key is not None and key in self.done:
             raise InputError(f"{shown(self.folder)} has {shown(key)!r} already: write it once")
         if key is not None and self.manifest.expected and key not in self.manifest.expected:
@@ -199,13 +214,14 @@ class ShardWriter:
         self._enter(replace(self.manifest, shards=tuple(shards), complete=False))
 
     def _file(self, key: str | None) -> str:
-        """Named after a work unit's place, so that units done in any order make the same folder."""
-        if key in self._places:
-            return f"shard-{self._places[key]:05d}.safetensors"
+        """Named after a work unit's place, so that units done in any order make the same folder.
+
+        Where the list of units was another one before, that name may be taken.
+        """
         taken = {shard.file for shard in self.manifest.shards}
-        number = len(taken)
+        number = self._places.get(key, len(taken))
         while (file := f"shard-{number:05d}.safetensors") in taken:
-            number += 1
+            number = max(number + 1, len(self._places))
         return file
 
     def _place(self, shard: Shard) -> int:
@@ -217,6 +233,8 @@ class ShardWriter:
         x, labels = _array(x), _array(y)
         if x.ndim != 2 or x.shape[1] != self.manifest.dim or not len(x):
             raise InputError(f"x is {x.shape}, not (n, {self.manifest.dim}) with at least one row")
+        if x.dtype.kind not in "fiub":
+            raise InputError(f"x is {x.dtype}: give real numbers")
         if labels.shape != (len(x),) or labels.dtype.kind not in "iu":
             raise InputError(
                 f"y is {labels.dtype} of shape {labels.shape}: give an integer per row, ({len(x)},)"
@@ -242,7 +260,12 @@ class ShardWriter:
         if names is not None:
             if len(names) != len(x):
                 raise InputError(f"{len(names)} names for {len(x)} rows: give one per row")
-            texts = [name.encode("utf-8", "surrogateescape") for name in names]
+            try:
+                texts = [name.encode("utf-8", "surrogateescape") for name in names]
+            except (AttributeError, UnicodeEncodeError) as error:
+                raise InputError(f"a name cannot be written ({reason(error)}): give strings") from (
+                    error
+                )
             members["names"] = np.frombuffer(b"".join(texts), dtype=np.uint8)
             members["name_ends"] = np.cumsum([len(t) for t in texts], dtype=np.int64)
         if holdout is not None:

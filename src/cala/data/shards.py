@@ -111,7 +111,7 @@ def read_manifest(folder: Path) -> Manifest:
     if isinstance(schema, int) and schema > SCHEMA:
         raise InputError(
             f"{shown(path)} was written by a newer cala (schema {schema}, this one reads {SCHEMA}):"
-            " pip install --upgrade cala"
+            " use that one"
         )
     if schema != SCHEMA:
         raise _damaged(path, f"its schema is {schema!r}, not {SCHEMA}")
@@ -120,7 +120,7 @@ def read_manifest(folder: Path) -> Manifest:
         shards = tuple(Shard(**shard) for shard in found.pop("shards"))
         expected = tuple(found.pop("expected"))
         manifest = Manifest(**found, shards=shards, expected=expected)
-        _check(manifest)
+        check_manifest(manifest)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise _damaged(path, reason(error)) from error
     if rows != {split: manifest.rows(split) for split in SPLITS}:
@@ -128,12 +128,12 @@ def read_manifest(folder: Path) -> Manifest:
     return manifest
 
 
-def _check(manifest: Manifest) -> None:
+def check_manifest(manifest: Manifest) -> None:
     """Raise ValueError for values that no writer writes."""
     for name in ("dim", "classes"):
         value = getattr(manifest, name)
-        if not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name} is {value!r}")
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ValueError(f"{name} is {value!r}, no whole number from 1 on")
     if manifest.dtype not in DTYPES:
         raise ValueError(f"dtype is {manifest.dtype!r}, not {' or '.join(DTYPES)}")
     if not isinstance(manifest.provenance, dict):
@@ -153,7 +153,7 @@ def _check(manifest: Manifest) -> None:
         raise ValueError("it names a shard or a work unit twice")
     scale = manifest.scale
     if scale is not None and not (isinstance(scale, int | float) and 0 < scale < math.inf):
-        raise ValueError(f"scale is {scale!r}")
+        raise ValueError(f"scale is {scale!r}, no number above 0")
     if not isinstance(manifest.complete, bool) or (manifest.complete and manifest.missing):
         raise ValueError("it says that it is complete, and work units are missing")
 

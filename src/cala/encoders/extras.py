@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cala.errors import InputError
+from cala.errors import InputError, install
 from cala.files import reason
 
 
@@ -18,8 +18,7 @@ def import_extra(module: str, extra: str) -> Any:
         return import_module(module)
     except ModuleNotFoundError as error:
         raise InputError(
-            f"this needs {module}, which is not installed ({reason(error)}): "
-            f"pip install 'cala[{extra}]'"
+            f"this needs {module}, which is not installed ({reason(error)}): {install(extra)}"
         ) from error
     except Exception as error:  # a broken installation fails with whatever comes first
         hint = ""

@@ -18,7 +18,7 @@ from typing_extensions import Self
 
 from cala.core.mixing import FakePool
 from cala.core.stored_rows import Features
-from cala.errors import InputError
+from cala.errors import InputError, install
 from cala.heads.around import AroundHead
 from cala.heads.base import Head, State
 from cala.heads.checks import check_features
@@ -57,6 +57,7 @@ class ApproximateHead(AroundHead):
         self.cells, self.probes, self.candidates = cells, probes, candidates
         self._index: Any = None
         self._bias = torch.zeros(0)  # of the columns in the index, when it was made
+        self._table = head.table  # the last one that this head knows to have touched
         self._touched: frozenset[int] = frozenset()
         self._outside: tuple[Any, Tensor, Tensor] | None = None
 
@@ -70,8 +71,10 @@ class ApproximateHead(AroundHead):
         check_k(k, len(self.classes))
         if len(self.classes) < FEW:
             return top_of_unit(self.host, unit, k)
+        if self._index is None or self.host.table is not self._table:
+            self.make_index()  # there is none, or its head was changed by somebody else
         pending, stale = self._not_indexed()
-        if self._index is None or len(pending) * PENDING > len(self.classes):
+        if len(pending) * PENDING > len(self.classes):
             self.make_index()
             pending, stale = self._not_indexed()
         wanted = max(k, min(self.candidates, len(self._bias)))
@@ -109,7 +112,7 @@ class ApproximateHead(AroundHead):
         for columns in torch.arange(count).split(max(1, SCORES // self.dim)):
             index.add(self._rows(columns))
         self._index, self._touched = index, frozenset()
-        self._bias = self.linear_bias()
+        self._bias, self._table = self.linear_bias(), self.host.table
 
     def _rows(self, columns: Tensor) -> Any:
         """[w, b, 0] of some columns (m,)."""
@@ -132,7 +135,7 @@ class ApproximateHead(AroundHead):
 
         It takes a look at all columns, so it is kept until something has changed.
         """
-        point = [getattr(self.host, name, None) for name in ("gamma", "delta")]
+        point = [getattr(self.host, name, None) for name in ("beta", "gamma", "delta")]
         state = [self._index, self.host, self.host.table, self._touched, *point]
         if self._outside is not None and _same(self._outside[0], state):
             return self._outside[1], self._outside[2]
@@ -183,6 +186,8 @@ class ApproximateHead(AroundHead):
         known = {c for c, label in enumerate(head.classes[: len(self._bias)]) if label in given}
         grown = self.fork()
         grown.host, grown._touched = head, self._touched | known
+        if self.host.table is self._table:
+            grown._table = head.table
         return self._become(grown)
 
     def forget(self, label: int) -> Self:
@@ -212,7 +217,8 @@ class ApproximateHead(AroundHead):
         )
 
     def state(self) -> State:
-        """The head's own: an index follows from it."""
+        """The head's own: an index follows from it. The options are not part of it: to keep
+        other ones, wrap the restored head again."""
         return self.host.state()
 
     @classmethod
@@ -233,6 +239,5 @@ def _faiss() -> Any:
         return import_module("faiss")
     except ImportError as error:
         raise InputError(
-            "searching among many classes needs faiss, which is not installed: "
-            "pip install 'cala[ann]'"
+            f"searching among many classes needs faiss, which is not installed: {install('ann')}"
         ) from error

@@ -48,7 +48,7 @@ def read_document(path: Path) -> Document:
     if isinstance(form, int) and form > FORMAT:
         raise NewerFormatError(
             f"{shown(path)} was written by a newer cala (format {form}, this one reads {FORMAT}): "
-            "pip install --upgrade cala"
+            "use that one"
         )
     seal = found.pop("checksum", None)
     if seal != checksum(found):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from cala.errors import InputError
+from cala.errors import InputError, install
 from cala.files import shown
 
 LAUNCHED = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
@@ -73,8 +74,9 @@ class FabricRanks:
             from lightning_fabric import Fabric
         except ImportError as error:
             raise InputError(
-                "training on several devices needs lightning-fabric: pip install 'cala[train]'"
+                f"training on several devices needs lightning-fabric: {install('train')}"
             ) from error
+        logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it greets every process
         kind = torch.device(device).type
         try:
             self.fabric: Any = Fabric(
@@ -123,9 +125,14 @@ def others() -> Iterator[None]:
         if not isinstance(error, dist.DistError) and "gloo" not in text and "NCCL" not in text:
             raise
         raise InputError(
-            f"another process of this training was lost ({text.splitlines()[0][:200]}): start all "
-            "of them again with --resume"
+            f"another process of this training was lost ({_first_sentence(text)}): start all of "
+            "them again with --resume"
         ) from error
+
+
+def _first_sentence(text: str, most: int = 200) -> str:
+    first = text.strip().split("\n")[0].split(". ")[0]
+    return first if len(first) <= most else f"{first[:most]}…"
 
 
 def make_ranks(devices: int, nodes: int, strategy: str, device: str) -> Ranks:
@@ -138,6 +145,8 @@ def make_ranks(devices: int, nodes: int, strategy: str, device: str) -> Ranks:
                 f"torchrun --nnodes {nodes} --rdzv-backend c10d --rdzv-endpoint HOST:PORT -m cala "
                 "train …, or set MASTER_ADDR, MASTER_PORT and NODE_RANK on every node"
             )
+        if nodes > 1:
+            _check_node(nodes)
         world = devices * nodes
         return FabricRanks(devices, strategy, device, nodes) if world > 1 else Single()
     local, world = joined
@@ -149,6 +158,21 @@ def make_ranks(devices: int, nodes: int, strategy: str, device: str) -> Ranks:
             "both options out, or start as many"
         )
     return FabricRanks(local, strategy, device, world // local) if world > 1 else Single()
+
+
+def _check_node(nodes: int) -> None:
+    """Raise for what would make the nodes wait for each other without end."""
+    rank, port = os.environ.get("NODE_RANK"), os.environ.get("MASTER_PORT")
+    if rank is None or not rank.isdecimal() or int(rank) >= nodes:
+        raise InputError(
+            f"NODE_RANK is {shown(rank)}: with --nodes {nodes} set it to the number of this node, "
+            f"from 0 to {nodes - 1}"
+        )
+    if port is None or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise InputError(
+            f"MASTER_PORT is {shown(port)}: set it to a free port of the first node "
+            f"({shown(os.environ['MASTER_ADDR'])}), the same on all nodes, such as 29400"
+        )
 
 
 def joining() -> tuple[int, int] | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cala.errors import InputError
+from cala.errors import InputError, install
 
 
 def epoch_events(folder: Path) -> Callable[[dict[str, Any]], None]:
@@ -14,7 +14,7 @@ def epoch_events(folder: Path) -> Callable[[dict[str, Any]], None]:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise InputError("--tensorboard needs tensorboard: pip install 'cala[train]'") from error
+        raise InputError(f"--tensorboard needs tensorboard: {install('train')}") from error
     writer = SummaryWriter(str(folder / "tensorboard"))
 
     def write(line: dict[str, Any]) -> None:

@@ -86,10 +86,11 @@ class BaseSession:
             raise InputError(f"budget is {self.budget}: give minutes above 0")
         if self.budget is not None and self.ranks.world > 1:
             raise InputError("a budget is of one process: with several devices give --epochs")
-        if self.recipe.batch % self.ranks.world:
+        batch, world = self.recipe.batch, self.ranks.world
+        if batch % world:
             raise InputError(
-                f"a batch of {self.recipe.batch} cannot be shared by {self.ranks.world} devices: "
-                "use a multiple with --batch"
+                f"a batch of {batch} cannot be shared by {world} processes: use a multiple of "
+                f"{world}, such as --batch {-(-batch // world) * world}"
             )
         if self.recipe.pretrained and self.init is None:
             raise InputError(
