@@ -74,9 +74,8 @@ def main() -> None:
     from machine import machine  # loads torch, which must come after the limit below
 
     print(
-        f"{machine()}; {size.train:,} training and "
-        f"{size.test:,} test rows × {size.dim}, float16, {size.base:,} base classes, "
-        f"{size.sessions} sessions of {size.way}",
+        f"{machine()}; one thread is used\n{size.train:,} training and {size.test:,} test rows × "
+        f"{size.dim}, float16, {size.base:,} base classes, {size.sessions} sessions of {size.way}",
         flush=True,
     )
     found = {}
@@ -184,7 +183,7 @@ def passes(what: str) -> Callable[[str, int, int], None]:
     bars: dict[int, Callable[[int], None]] = {}
 
     def watch(_: str, done: int, total: int) -> None:
-        bars.setdefault(total, bar(what, total))(done)
+        bars.setdefault(total, bar(f"{what}, a pass", total))(done)
 
     return watch
 

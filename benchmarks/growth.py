@@ -35,7 +35,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", FallbackWarning)  # few classes get one shift for all
-    print(machine())
+    print(f"{machine()}\nslope: of the logarithms, from one line to the next; 1 is linear growth")
     measure(args.method, 10, 10)  # what is loaded once is not measured
     classes = [n for n in (10, 100, 1_000, 10_000) if n <= args.most]
     by_class = {n: measure(args.method, n, 10) for n in classes}

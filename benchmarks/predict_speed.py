@@ -45,7 +45,8 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     print(
-        f"{machine()}\n{ROWS:,} embeddings, medians of up to {args.repeats} turns, milliseconds\n"
+        f"{machine()}\n{ROWS:,} embeddings, medians of up to {args.repeats} turns, milliseconds; "
+        "products:\nthe matrix products that the metric needs, alone\n"
         f"  {'':<16}{'classes':>8}{'dimensions':>12}{'products':>10}{'predict':>10}{'ratio':>8}"
         f"{'a class added':>15}{'turns':>7}",
         flush=True,

@@ -68,8 +68,11 @@ def main() -> None:
 
 def run(*command: object) -> float:
     start = time.perf_counter()
-    subprocess.run(list(map(str, command)), stdout=subprocess.DEVNULL, check=True)
-    return time.perf_counter() - start
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    spent = time.perf_counter() - start
+    if done.returncode:
+        sys.exit(f"{' '.join(map(str, command))} failed:\n{done.stderr}")
+    return spent
 
 
 if __name__ == "__main__":
