@@ -50,7 +50,8 @@ def test_a_method_that_needs_memory(inside, folder, tmp_path):  # noqa: F811
 def test_check(inside, folder):  # noqa: F811
     code, printed, _ = inside("data", "check", folder)
     assert code == 0
-    for line in ("14 classes, 8 dimensions (float16)", "280 training rows", "in order"):
+    rows = ("14 classes, 8 dimensions (float16)", "280 training rows", "file names: none")
+    for line in (*rows, "in order"):
         assert line in printed
     damaged = folder / "shard-00001.safetensors"
     damaged.write_bytes(damaged.read_bytes()[:-1])

@@ -85,7 +85,7 @@ def _checked_shards(path: Path) -> EmbeddingsReport:
         for _ in shards.blocks(split):
             pass
     report = _report(path, load_embeddings(path), shards.manifest.dtype, ())
-    named = (split for split in ("train", "test") if any(True for _ in shards.names(split)))
+    named = (split for split in ("train", "test") if any(shards.names(split)))
     return replace(report, names=tuple(named))
 
 
