@@ -58,6 +58,8 @@ def test_exact_top_is_that_of_the_logits(grown: Head, rows: tuple[torch.Tensor, 
         found = _top_with(scores, grown, x)
         assert torch.allclose(found.logits, want.values, atol=1e-4)
         assert (found.columns == want.indices).float().mean() > 0.999
+        one = _top_with(scores, grown, x[:1])
+        assert torch.equal(one.columns, want.indices[:1])
 
 
 def need_faiss() -> None:

@@ -32,7 +32,7 @@ def top_of_unit(head: Head, unit: Tensor, k: int = 1) -> Top:
     """`top` of rows (n, e) that `embed` gave."""
     check_k(k, len(head.classes))
     size = max(1, SCORES // len(head.classes))
-    if size > 64 or not head.linear:
+    if len(unit) <= size or size > 64 or not head.linear:  # few rows want no copy of the weights
         parts = [head.unit_logits(part).topk(k) for part in unit.split(size)]
         return Top(torch.cat([p.indices for p in parts]), torch.cat([p.values for p in parts]))
     return best_columns(head, unit, torch.arange(len(head.classes)), k)
