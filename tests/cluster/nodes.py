@@ -7,6 +7,7 @@ import importlib.util
 import os
 import signal
 import time
+from pathlib import Path
 
 from conftest import missing
 
@@ -51,11 +52,16 @@ class TwoNodes:
         """The node that is killed next."""
         return self.nodes[-1].node_id
 
-    def kill_one(self, worker: int | None = None) -> None:
-        """kill -9 of a node; worker : a process of it, which might else finish what it has begun"""
-        if worker is not None:
-            os.kill(worker, signal.SIGKILL)
-        self.cluster.remove_node(self.nodes.pop(), allow_graceful=False)
+    def kill_one(self) -> None:
+        """kill -9 of a node and of its workers, which might else finish what they have begun."""
+        node = self.nodes.pop()
+        raylet = node.all_processes["raylet"][0].process.pid
+        tasks = Path(f"/proc/{raylet}/task").iterdir()
+        workers = [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
+        self.cluster.remove_node(node, allow_graceful=False)
+        for pid in workers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def close(self) -> None:
         self.ray.shutdown()

@@ -82,7 +82,7 @@ def slowly(marks, seconds):
                     node = ray.get_runtime_context().get_node_id()
                     for what in ("begins", "ends"):
                         with marks.open("a") as file:
-                            file.write(f"{what} {node} {os.getpid()}\n")
+                            file.write(f"{what} {node}\n")
                         time.sleep(seconds if what == "begins" else 0)
                 self.__class__ = plain
                 try:
@@ -251,11 +251,12 @@ def test_each_image_once_though_a_node_is_killed(nodes, inside, tmp_path, monkey
         written.append(key)
         if killed or len(written) < 3:
             return
-        if all(piece is not None for _, piece in hired[0].values()):  # both nodes are at work
-            nodes.kill_one()
-            killed.append(key)
-        else:
-            time.sleep(0.3)  # the other one is still getting ready
+        unready = [ref for ref, (_, piece) in hired[0].items() if piece is None]
+        if unready:  # the other node is not at work yet
+            nodes.ray.wait(unready, timeout=100)
+            return
+        nodes.kill_one()
+        killed.append(key)
 
     monkeypatch.setattr(shard_writer.ShardWriter, "write", watched)
     code, _, err = inside("encode", images, "-o", out, *ENCODE, "--on", "ray")
@@ -280,19 +281,17 @@ def test_a_killed_node_loses_nothing_and_nothing_is_written_twice(nodes, cells, 
     finished = []
 
     def busy():
-        """Nodes with a cell under way, and the process that plays it."""
-        found = {}
-        for what, node, process in map(str.split, marks.read_text().splitlines()):
-            found.pop(node, None)
-            if what == "begins":
-                found[node] = int(process)
+        """Nodes with a cell under way."""
+        found = set()
+        for what, node in map(str.split, marks.read_text().splitlines()):
+            (found.add if what == "begins" else found.discard)(node)
         return found
 
     def kill_in_the_middle(done, total):
         finished.append(done)
         if done == 3:
             wait_for(lambda: nodes.last in busy())
-            nodes.kill_one(busy()[nodes.last])
+            nodes.kill_one()
 
     fit = slowly(marks, 1.0)
     execute(job, source(), PROTOCOL, out=out, cells=cells, fit=fit, advance=kill_in_the_middle)
