@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import resource
 import shutil
 import subprocess
@@ -29,6 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from arguments import target_file
+from memory import peak
 
 GB = 10**9
 LIMIT = 2 * GB
@@ -72,7 +72,7 @@ def main() -> None:
     place = args.folder or Path(tempfile.gettempdir())
     if shutil.disk_usage(place).free < 1.2 * needed:
         sys.exit(f"{place} has less than {1.2 * needed / GB:.1f} GB free: give another --folder")
-    from machine import machine  # loads torch, which must come after the limit below
+    from machine import machine  # with torch, which the other process loads after its limit is set
 
     print(
         f"{machine()}; one thread is used\n{size.train:,} training and {size.test:,} test rows × "
@@ -206,18 +206,6 @@ def bar(what: str, total: int) -> Callable[[int], None]:
               file=sys.stderr, flush=True)  # fmt: skip
 
     return show_done
-
-
-def peak() -> float:
-    """The largest resident memory of this process so far, in bytes.
-
-    Linux says of a process by `getrusage` what its parent had, where that was more.
-    """
-    status = Path("/proc/self/status")
-    if status.exists():
-        return 1024.0 * int(re.search(r"VmHWM:\s+(\d+)", status.read_text())[1])
-    unit = 1 if sys.platform == "darwin" else 1024
-    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
 
 
 def show(method: str, found: dict[str, float]) -> None:

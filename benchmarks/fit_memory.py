@@ -15,7 +15,6 @@ import argparse
 import json
 import os
 import platform
-import resource
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from arguments import target_file, whole_number
+from memory import peak
 
 DIM, PAIRS, IMAGES = 1280, 80, 25
 SIDE, MIX_SIDE = 32, 224
@@ -91,16 +91,16 @@ def fit(photos: Path, method: str) -> dict[str, float]:
     from cala.encoders.fakes import fake_pool
 
     encoder, large = cheap_encoder(SIDE), cheap_encoder(MIX_SIDE)
-    peaks = {"baseline": peak()}
+    peaks = {"baseline": peak() / 1e6}
     split = open_images(photos).train
-    peaks["open"] = peak()
+    peaks["open"] = peak() / 1e6
     X = embed(split, encoder)
-    peaks["embed"] = peak()
+    peaks["embed"] = peak() / 1e6
     pool = fake_pool(split, np.arange(len(split)), large, pairs=PAIRS, images=IMAGES)
-    peaks["fakes"] = peak()
+    peaks["fakes"] = peak() / 1e6
     model = CalaClassifier(method)
     model.fit(X, split.labels, fake=pool.features, pairs=pool.pairs, holdout="all")
-    peaks["fit"] = peak()
+    peaks["fit"] = peak() / 1e6
     return {**peaks, "above": peaks["fit"] - peaks["baseline"]}
 
 
@@ -116,12 +116,6 @@ def cheap_encoder(side: int):
     module = nn.Sequential(nn.AdaptiveAvgPool2d(8), nn.Flatten(), nn.Linear(192, DIM), nn.ReLU())
     module.dim = DIM
     return from_module("cheap", module, Transform(side, side), architecture="cheap")
-
-
-def peak() -> float:
-    """The largest resident memory of this process so far, in MB."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 
 
 def show(method: str, cache: str, found: dict[str, float]) -> None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -35,6 +34,7 @@ from arguments import target_file, whole_number
 from contestants import CONTESTANTS, OURS, REFITTED, NotInstalled, kept_bytes
 from goals import told
 from machine import machine
+from memory import peak
 
 WAY, SHOT, SESSIONS, QUERIES, ENOUGH = 5, 5, 5, 10_000, 10.0
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # scikit-learn's too
@@ -261,7 +261,7 @@ def one(name: str, case_name: str, out: Path) -> None:
     before = memory_from_now()
     found["fit"] = seconds(partial(contestant.fit, *data))
     if before is not None:
-        found["most"] = most_memory() - before
+        found["most"] = peak() - before
     tell()
     del data, y  # what it needs later it has kept
     times = []
@@ -304,12 +304,7 @@ def memory_from_now() -> int | None:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
         return None
-    return most_memory()
-
-
-def most_memory() -> int:
-    status = Path("/proc/self/status").read_text()
-    return 1024 * int(re.search(r"VmHWM:\s+(\d+)", status)[1])
+    return peak()
 
 
 def seconds(work) -> float:

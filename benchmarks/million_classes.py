@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import sys
 import time
 import warnings
@@ -31,6 +30,7 @@ from cala.heads import make_head
 from cala.heads.approximate import ApproximateHead
 from cala.heads.top import top_of_unit
 from machine import machine
+from memory import peak
 
 PROBES = (4, 16, 64)
 ALONE = 50  # queries that are asked one at a time
@@ -179,11 +179,6 @@ def timed(work):
     started = time.process_time()
     result = work()
     return result, time.process_time() - started
-
-
-def peak() -> float:
-    unit = 1 if sys.platform == "darwin" else 1024
-    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
 
 
 if __name__ == "__main__":

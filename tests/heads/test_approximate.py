@@ -88,11 +88,12 @@ def test_logits_are_exact_and_the_best_class_is_found(
     assert (everywhere.columns[:, 0] == logits.argmax(1)).float().mean() > 0.999
 
 
-def test_the_bias_takes_part_in_the_search(grown: Head, rows: tuple[torch.Tensor, ...]) -> None:
+@pytest.mark.parametrize("grown", ["cala", "cala-plus"], indirect=True)  # those with a bias
+def test_the_bias_takes_part_in_the_search(
+    grown: AdaptedHead, rows: tuple[torch.Tensor, ...]
+) -> None:
     """A class that wins by its bias alone, at a right angle to the image, is found."""
     need_faiss()
-    if not isinstance(grown, AdaptedHead):
-        pytest.skip("has no bias")
     head = grown.fork()
     head.beta = head.beta.clone()
     head.beta[N_ALL - 1] = 500.0 / head.gamma
