@@ -6,6 +6,7 @@ python benchmarks/startup.py [--turns 5] [--json FILE]
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from arguments import target_file, whole_number
@@ -22,7 +24,6 @@ from machine import machine
 
 CALA = (Path(sys.executable).with_name("cala"),)
 HELP_LIMIT = 0.3
-NEW = object()  # in the place of a photo that no turn before had
 
 
 def main() -> None:
@@ -39,21 +40,25 @@ def main() -> None:
         small = ("--methods", "nearest-mean,cala", "--draws", "random:3", "--no-report")
         run(*CALA, "run", "cifar100", *small, "--out", root / "run")
         write_photos(root / "new", args.turns + 1, seed=1)  # none was seen, so each is encoded
+        # One for each turn: a photo, and a folder without a report.
         new = iter(sorted((root / "new").rglob("*.jpg")))
+        empty = (root / f"report {number}" for number in itertools.count())
         known = next((root / "photos").rglob("*.jpg"))
         commands = {
             "python -c pass": (sys.executable, "-c", "pass"),
             "python -c 'import torch'": (sys.executable, "-c", "import torch"),
             "cala --help": (*CALA, "--help"),
             "cala methods": (*CALA, "methods"),
-            "cala predict, a new photo": (*CALA, "predict", root / "model", NEW),
+            "cala predict, a new photo": (*CALA, "predict", root / "model", new),
             "cala predict, a photo it has seen": (*CALA, "predict", root / "model", known),
-            "cala report, 2 methods × 3 draws": (*CALA, "report", root / "run", "-o", root / "r"),
+            "cala report, 2 methods × 3 draws": (*CALA, "report", root / "run", "-o", empty),
+            "the same, nothing has changed": (*CALA, "report", root / "run", "-o", root / "again"),
         }
         times: dict[str, list[float]] = {name: [] for name in commands}
         for _ in range(args.turns + 1):
             for name, command in commands.items():
-                times[name].append(run(*(next(new) if part is NEW else part for part in command)))
+                parts = (next(part) if isinstance(part, Iterator) else part for part in command)
+                times[name].append(run(*parts))
     found = {name: statistics.median(spent[1:]) for name, spent in times.items()}  # one to warm up
     helped = found["cala --help"]
     print(f"\nseconds, medians of {args.turns} turns")
