@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cala.core import fitting
 from cala.core.adapters import MLPAdapter, ScalarAdapter, SummaryAdapter
 from cala.core.fitting import Objective, fit_by_steps, fit_convex, mean_loss
 from cala.core.losses import Scores
@@ -29,6 +30,7 @@ from cala.core.pseudo import (
     draw_fakes,
 )
 from cala.core.similarity import ClassContext
+from cala.errors import InputError
 from cala.metrics import trade_off
 from problems import blobs
 
@@ -390,3 +392,29 @@ def test_the_shape_of_a_pool_fits_the_rows(sizes, pairs, images):
     assert found <= len(sizes) * (len(sizes) - 1) // 2
     assert each <= images
     assert each <= 2 or 2 * sum(size >= each for size in sizes) >= len(sizes)
+
+
+def test_a_diverged_adapter_is_refused(monkeypatch):
+    monkeypatch.setattr(fitting, "mean_loss", lambda *_: float("nan"))
+    mlp, scalar = MLPAdapter(4, generator=seeded()).double(), ScalarAdapter().double()
+    with pytest.raises(InputError):
+        fit_by_steps(mlp, EPISODES, HELDOUT, Objective(), generator=seeded(), epochs=2, steps=2)
+    with pytest.raises(InputError):
+        fit_convex(scalar, EPISODES, HELDOUT, Objective())
+
+
+def test_a_nan_loss_is_no_candidate_and_of_equal_ones_the_first_is_kept(monkeypatch):
+    losses, states = iter([float("nan"), 2.0, 1.0, 1.0]), []
+
+    def loss(adapter, *_):
+        states.append({k: v.clone() for k, v in adapter.state_dict().items()})
+        return next(losses)
+
+    monkeypatch.setattr(fitting, "mean_loss", loss)
+    mlp = MLPAdapter(4, generator=seeded()).double()
+    found = fit_by_steps(
+        mlp, EPISODES, HELDOUT, Objective(), generator=seeded(), epochs=4, steps=2, lr=0.1
+    )
+    assert found.kept == 2
+    assert all(torch.equal(v, states[2][k]) for k, v in mlp.state_dict().items())
+    assert any(not torch.equal(v, states[3][k]) for k, v in mlp.state_dict().items())

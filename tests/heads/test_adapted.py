@@ -15,8 +15,8 @@ from cala.core.adapters import ScalarAdapter
 from cala.core.mixing import FakePool, draw_pairs
 from cala.core.similarity import ClassContext
 from cala.errors import FallbackWarning, InputError
-from cala.heads import make_head, restore_head
-from cala.heads.recipe import CALA, CALA_PLUS
+from cala.heads import make_head, recipe, restore_head
+from cala.heads.recipe import CALA, CALA_PLUS, LA, as_la
 from cala.metrics import session_metrics
 from problems import blobs
 
@@ -258,3 +258,10 @@ def test_concentration_needs_ten_base_classes():
         x, y = blobs(n_base, 30, 16, spread=1.2)
         slope = make_head("calibrated-mean").fit_base(x, y)._slope
         assert (len(slope.unique()) > 1) == calibrated
+
+
+def test_a_new_kind_of_adapter_falls_back_to_la(monkeypatch):
+    """A kind that no registered recipe has: nothing of it was chosen but the shots."""
+    monkeypatch.setattr(recipe, "KINDS", (*recipe.KINDS, "tree"))
+    asked = replace(CALA, adapter="tree", shots=(3,))
+    assert as_la(asked) == replace(LA, shots=(3,))

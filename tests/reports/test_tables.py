@@ -122,9 +122,24 @@ def test_a_changed_run_is_reported_again(tmp_path, monkeypatch):
     make_report([run], run / "report")
     (run / "report" / "report.html").write_text("")
     assert make_report([run], run / "report").reused
-    with (run / "records.jsonl").open("a") as file:
-        file.write("\n")
-    assert not make_report([run], run / "report").reused
+    for name in ("records.jsonl", "costs.json"):
+        with (run / name).open("a") as file:
+            file.write("\n")
+        assert not make_report([run], run / "report").reused, name
+        assert make_report([run], run / "report").reused
+
+
+def test_changed_images_are_reported_again(tmp_path, monkeypatch):
+    from cala.reports import assemble
+
+    monkeypatch.setattr(assemble, "assemble", lambda *_: ([], ["report.html"], ["h"]))
+    run, photos = make_run(tmp_path / "run", ("cala",), draws=1), tmp_path / "photos"
+    (photos / "apple").mkdir(parents=True)
+    make_report([run], run / "report", photos)
+    (run / "report" / "report.html").write_text("")
+    assert make_report([run], run / "report", photos).reused
+    (photos / "apple" / "1.png").write_bytes(b"a picture")
+    assert not make_report([run], run / "report", photos).reused
 
 
 def test_counts_of_draws_name_methods_with_fewer(tmp_path):

@@ -8,6 +8,7 @@ import threading
 import pytest
 import torch
 
+import cala
 from cala.errors import InputError, StateError
 from cala.store import Content, Entry, Store
 from cala.store import store as module
@@ -348,3 +349,14 @@ def test_undo_and_redo_and_create_wait_for_their_turn(store, monkeypatch):
             call()
     with Store(fresh.path)._locked(), pytest.raises(StateError, match="another process"):
         fresh.create(content(1), Entry("fit"))
+
+
+def test_a_journal_is_written_where_cala_is_not_installed(monkeypatch):
+    """Run from its sources, no distribution of that name is known."""
+    from importlib import metadata
+
+    def unknown(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "distribution", unknown)
+    assert Entry("fit").dated(1)["cala"] == cala.__version__

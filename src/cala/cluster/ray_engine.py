@@ -14,9 +14,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterator
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from cala import __version__
 from cala.cluster.where import Where
 from cala.errors import CalaError, InputError, install
 from cala.files import reason, shown
@@ -45,7 +45,7 @@ class RayCluster:
     @property
     def version(self) -> str:
         """Of cala, which must be the same on all nodes."""
-        return _version()
+        return __version__
 
     @property
     def cpus(self) -> int:
@@ -80,7 +80,7 @@ class RayCluster:
         saves : it keeps what it has done when it is interrupted, and is given the time
         """
         chosen = self._task.options(num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES)
-        self._later.append((key, lambda: chosen.remote(_version(), task, *arguments), saves))
+        self._later.append((key, lambda: chosen.remote(__version__, task, *arguments), saves))
 
     def results(self) -> Generator[tuple[Hashable, Any], None, None]:
         """Every submitted task once, as they finish; more may be submitted meanwhile."""
@@ -147,9 +147,9 @@ def unhidden() -> Iterator[None]:
 
 def run_task(wanted: str, task: Callable[..., Any], *arguments: Any) -> Any:
     """What runs on a node."""
-    if wanted != _version():
+    if wanted != __version__:
         raise InputError(
-            f"node {socket.gethostname()} of the cluster has cala {_version()}, and this is "
+            f"node {socket.gethostname()} of the cluster has cala {__version__}, and this is "
             f"{wanted}: install the same version on all nodes"
         )
     return task(*arguments)
@@ -249,13 +249,6 @@ def of_task(error: Any) -> Exception:
             "versions of cala and its extras on all nodes"
         )
     return RuntimeError(text)
-
-
-def _version() -> str:
-    try:
-        return version("cala")
-    except PackageNotFoundError:  # run from its sources
-        return ""
 
 
 def first_line(error: BaseException) -> str:

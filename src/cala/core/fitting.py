@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from torch import Tensor
 from cala.core.adapters import Adapter
 from cala.core.losses import cala_loss
 from cala.core.pseudo import Episode
+from cala.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -65,17 +67,16 @@ def fit_by_steps(
     )
     inputs = [adapter.inputs(e.context) for e in episodes]
     judged: list[float] = []
-    best: dict[str, Tensor] = {}
+    states: list[dict[str, Tensor]] = []
     for _ in range(epochs):
         for index in torch.randint(len(episodes), (steps,), generator=generator).tolist():
             step.zero_grad(set_to_none=True)
             objective(episodes[index], adapter.score(inputs[index])).backward()
             step.step()
         judged.append(mean_loss(adapter, heldout, objective))
-        if not heldout or judged[-1] <= min(judged):
-            best = {k: v.clone() for k, v in adapter.state_dict().items()}
-    adapter.load_state_dict(best)
-    kept = min(range(epochs), key=judged.__getitem__) if heldout else epochs - 1
+        states.append({k: v.clone() for k, v in adapter.state_dict().items()})
+    kept = _best(judged) if heldout else epochs - 1
+    adapter.load_state_dict(states[kept])
     return FitResult(tuple(judged), kept)
 
 
@@ -113,9 +114,20 @@ def fit_convex(
         solver.step(closure)
         judged.append(mean_loss(adapter, heldout or episodes, objective))
         states.append({k: v.clone() for k, v in adapter.state_dict().items()})
-    kept = min(range(len(judged)), key=judged.__getitem__)
+    kept = _best(judged)
     adapter.load_state_dict(states[kept])
     return FitResult(tuple(judged), kept)
+
+
+def _best(losses: Sequence[float]) -> int:
+    """The first of the lowest losses; NaN is no candidate."""
+    numbers = [i for i, loss in enumerate(losses) if not math.isnan(loss)]
+    if not numbers:
+        raise InputError(
+            "the adapter's training diverged: its loss on held-out pairs is NaN; use a lower lr or "
+            "loss='balanced'"
+        )
+    return min(numbers, key=losses.__getitem__)
 
 
 @torch.no_grad()

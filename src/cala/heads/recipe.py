@@ -110,20 +110,18 @@ CALA_PLUS = ADAPTERS.register(
 )
 
 
-#: The usual recipe of each adapter that can fall back to LA.
-_USUAL = {"mlp": CALA, "summary": CALA_PLUS}
-
-
 def as_la(recipe: AdapterRecipe) -> AdapterRecipe:
     """LA's recipe for the same task: every number of LA's own, but for those that were chosen.
 
-    A number that differs from the adapter's usual recipe was chosen; the shots always were.
+    A number that differs from the registered recipe of the same kind was chosen; the shots
+    always were.
 
     >>> as_la(CALA) == LA
     True
     """
     if recipe.adapter == LA.adapter:
         return recipe
-    usual = vars(_USUAL[recipe.adapter])
+    registered = (ADAPTERS[name] for name in ADAPTERS)
+    usual = vars(next((r for r in registered if r.adapter == recipe.adapter), recipe))
     chosen = {k: v for k, v in vars(recipe).items() if v != usual[k]}
     return replace(LA, **{**chosen, "shots": recipe.shots})

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from importlib.metadata import version
 from pathlib import Path
 
 import matplotlib
 
+from cala import __version__
 from cala.errors import InputError
 from cala.files import shown, write_text
 from cala.reports.figures.picture import Picture, save_picture
@@ -59,7 +59,7 @@ def assemble(
             files += _write_table(table, part.prefix, out / "tables")
     names = ", ".join(dict.fromkeys(study.dataset for study in studies))
     page = out / "report.html"
-    made = f"cala {version('cala')}."
+    made = f"cala {__version__}."
     write_text(page, render(f"cala report: {names}", parts, svgs, notes, made))
     return notes, ["report.html", *files], [part.headline for part in parts]
 

@@ -63,11 +63,13 @@ def make_report(paths: list[Path], out: Path, images: Path | None = None) -> Rep
 def _digest(runs: list[Path], images: Path | None) -> str:
     """What a report depends on: runs, images and the code that makes it."""
     found = hashlib.sha256(str(images).encode())
-    for path in runs:
-        inputs = [path / "config.json", path / "records.jsonl", *path.glob("artifacts/*")]
-        for file in sorted(inputs):
-            if file.is_file():
-                found.update(f"{file}{stamp(file)}".encode())
+    names = ("config.json", "records.jsonl", "costs.json", "artifacts/*")
+    inputs = [file for path in runs for name in names for file in sorted(path.glob(name))]
+    if images is not None:
+        inputs += sorted(images.rglob("*"))
+    for file in inputs:
+        if file.is_file():
+            found.update(f"{file}{stamp(file)}".encode())
     for file in sorted(Path(__file__).parent.rglob("*")):
         if file.suffix in (".py", ".html", ".css", ".json"):
             found.update(file.read_bytes())

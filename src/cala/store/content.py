@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from importlib.metadata import version
 from typing import Any
 
 from torch import Tensor
+
+from cala import __version__
 
 Tensors = dict[str, Tensor]
 
@@ -43,7 +44,7 @@ class Entry:
             "time": now,
             "action": self.action,
             **self.details,
-            "cala": version("cala"),
+            "cala": __version__,
         }
 
 
