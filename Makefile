@@ -1,43 +1,62 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
-WORKERS := -n auto --maxprocesses 4 --dist loadfile
+DEMO := $(VENV)/.installed-demo
+DEV := $(VENV)/.installed-dev
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
-.PHONY: help demo test test-all lint docs bench clean
+# uv where it is on the PATH, pip otherwise; both take the versions of constraints.txt.
+install = $(if $(shell command -v uv), \
+	UV_TORCH_BACKEND=cpu uv pip install --quiet --python $(BIN)/python -c constraints.txt $(1) || \
+	{ echo "uv could not install it; pip is tried instead"; $(pip) $(1); }, \
+	$(pip) $(1))
+pip = $(BIN)/python -m pip install --quiet --retries 10 --disable-pip-version-check -c constraints.txt
+
+.PHONY: help demo test test-system test-all coverage lint docs bench clean
 .DEFAULT_GOAL := help
 
 help:  ## show this
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 # Installing is repeated only when what is to be installed has changed.
-$(STAMP): pyproject.toml constraints.txt
-	@test -x $(BIN)/python || { echo "creating $(VENV) (once)"; $(PYTHON) -m venv $(VENV); }
-	@echo "installing cala and its tools into $(VENV) (once, a few minutes)"
-	@$(BIN)/python -m pip install --quiet --retries 10 --disable-pip-version-check -c constraints.txt -e '.[dev]'
+$(DEMO): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || { echo "creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@echo "installing cala and its dependencies into $(VENV): torch, scikit-learn, matplotlib and others, about 1.3 GB on disk (once)"
+	@$(call install,-e .)
 	@touch $@
 
-demo: $(STAMP)  ## CIFAR-100: nearest mean, LA, CALA and cala-plus, no download
+$(DEV): $(DEMO)
+	@echo "adding what tests and lint need: ray, transformers, onnx, mypy and others, about 0.9 GB more on disk (once)"
+	@$(call install,-e '.[dev]')
+	@touch $@
+
+demo: $(DEMO)  ## CIFAR-100: nearest mean, LA, CALA and cala-plus, no download
 	@$(BIN)/cala run
 
-test: $(STAMP)  ## the test suite (under 10 minutes)
-	@$(BIN)/python -m pytest $(WORKERS) -m "not long"
+test: $(DEV)  ## everything quick and deterministic (under 5 minutes)
+	@$(PYTEST) -m "not system and not long"
 
-test-all: $(STAMP)  ## the test suite with the long tests
-	@$(BIN)/python -m pytest $(WORKERS)
+test-system: $(DEV)  ## real processes: clusters, browsers, kill -9
+	@$(PYTEST) --dist loadfile -m "system and not long"
 
-lint: $(STAMP)  ## ruff, mypy and the order of the rooms
+test-all: $(DEV)  ## all tests, with many repetitions and thorough fuzzing
+	@$(PYTEST) --dist loadfile --hypothesis-profile thorough
+
+coverage: $(DEV)  ## branch coverage of src by all tests
+	@$(PYTEST) --dist loadfile --hypothesis-profile thorough --cov --cov-report=term:skip-covered
+
+lint: $(DEV)  ## ruff, mypy and the order of imports
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-docs: $(STAMP)  ## check that documents point at things that exist
+docs: $(DEV)  ## check that documents point at things that exist
 	@$(BIN)/python -m pytest tests/test_docs.py
 
-bench: $(STAMP)  ## speed and cost beside what one would pick instead (under 30 minutes)
+bench: $(DEV)  ## speed and cost beside what one would pick instead (under 30 minutes)
 	@$(BIN)/python benchmarks/bench.py
 
 clean:  ## remove what the other targets made
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage* dist build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

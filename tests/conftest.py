@@ -1,4 +1,7 @@
-"""Shared fixtures. `CALA_REQUIRE=data,browser` turns a skip for a missing part into a failure."""
+"""Shared fixtures, hypothesis profiles, and a summary of what could not be tested here.
+
+`CALA_REQUIRE=data,browser` turns a skip for a missing part into a failure.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,51 @@ from hypothesis import settings
 from cala.data.embeddings import load_embeddings
 
 torch.set_num_threads(1)  # the tensors here are tiny
-settings.register_profile("cala", deadline=None, derandomize=True, max_examples=50)
-settings.load_profile("cala")
+settings.register_profile("quick", deadline=None, derandomize=True, max_examples=10)
+settings.register_profile("thorough", deadline=None, derandomize=True, max_examples=100)
+settings.load_profile("quick")  # `--hypothesis-profile thorough` in `make test-all`
 
 CIFAR_FILE = "cifar100_resnet20_features.npz"
+PARTS = {
+    "data": "benchmark data: CALA_DATA=FOLDER make test (docs/bench.md says what lies there)",
+    "browser": "the pages in a browser: install chromium and playwright",
+    "train": "training on several devices: install lightning-fabric",
+    "ray": "clusters: install ray",
+    "onnx": "export: install onnx and onnxscript",
+    "onnxruntime": "ONNX encoders: install onnxruntime",
+    "faiss": "approximate search: install faiss-cpu",
+    "timm": "timm encoders: install timm",
+    "hf": "Hugging Face encoders: install transformers",
+}
+_MARK = "not installed or not given: "
 
 
 def missing(part: str, why: str) -> None:
     """Skip for a missing part, unless it is required."""
     if part in os.environ.get("CALA_REQUIRE", "").split(","):
         pytest.fail(f"{part} is required here: {why}")
-    pytest.skip(why)
+    pytest.skip(f"{_MARK}{part} ({why})")
+
+
+def pytest_terminal_summary(terminalreporter) -> None:
+    """Which parts were not tested, how many tests that is, and how to get them."""
+    counts: dict[str, int] = {}
+    for report in terminalreporter.stats.get("skipped", []):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        part = reason.partition(_MARK)[2].split(" ")[0] or reason.removeprefix("Skipped: ")
+        counts[part] = counts.get(part, 0) + 1
+    if counts:
+        terminalreporter.section("not tested here")
+    for part, count in sorted(counts.items()):
+        terminalreporter.write_line(f"{count:4} {PARTS.get(part, part)}")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory):
+    """Nothing is read from or written to the user's cache, by no test and no process of one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CALA_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,7 @@ SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
 # Milliseconds: they cost nothing where all goes well, and machines may be busy.
 TIMEOUT = int(os.environ.get("CALA_BROWSER_MS", 120_000))
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = pytest.mark.system
 
 
 @pytest.fixture(scope="module")

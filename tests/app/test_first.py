@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import time
 import zipfile
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,6 +17,7 @@ from cala.app.run import run_first
 from cala.app.settings import Limits, Settings
 from cala.errors import InputError
 from model.photos import ENCODER
+from waiting import wait_for
 
 
 @contextmanager
@@ -41,13 +41,8 @@ def send(client, label: int, count: int, name: str | None = None):
 
 def learned(client) -> dict:
     assert client.post("/v1/start").status_code == 202
-    until = time.monotonic() + 120
-    while time.monotonic() < until:
-        now = client.get("/v1/start")
-        if now.json()["state"] != "learning":
-            return now.json()
-        time.sleep(0.02)
-    raise AssertionError("not made in time")
+    wait_for(lambda: client.get("/v1/start").json()["state"] != "learning")
+    return client.get("/v1/start").json()
 
 
 def test_from_nothing_to_a_class_that_is_taught(path):

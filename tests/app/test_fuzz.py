@@ -14,7 +14,6 @@ from app.clients import client_of, png
 from model.photos import photo
 
 FUZZ = settings(
-    max_examples=60,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 

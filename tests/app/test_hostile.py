@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import time
 import zipfile
 
 import numpy as np
@@ -14,6 +13,7 @@ import cala
 from app.clients import b64, client_of, form, png, problem, teach
 from app.test_first import first, send
 from cala.data.decoding import ImageError, decode_bytes
+from waiting import wait_for
 
 
 def with_scans(scans: int) -> bytes:
@@ -90,9 +90,7 @@ def test_a_model_that_is_gone_is_the_services_fault(folder):
     with client_of(folder) as client:
         folder.rename(folder.with_name("elsewhere"))
         problem(teach(client, "new", 20), 503, "model_damaged")
-        until = time.monotonic() + 20
-        while client.get("/readyz").status_code == 200 and time.monotonic() < until:
-            time.sleep(0.05)
+        wait_for(lambda: client.get("/readyz").status_code != 200)
         answer = client.get("/readyz")
         problem(answer, 503, "model_damaged")
         assert str(folder.parent) not in answer.text

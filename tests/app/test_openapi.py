@@ -64,7 +64,6 @@ def value(schema: dict[str, Any], document: dict[str, Any]) -> st.SearchStrategy
 
 
 @settings(
-    max_examples=300,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(data=st.data())

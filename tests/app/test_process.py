@@ -16,6 +16,9 @@ from app.clients import form
 from app.servers import start
 from cala.errors import InputError
 from cala.model.model import load
+from waiting import GENEROUS, wait_for
+
+pytestmark = pytest.mark.system
 
 
 def teach(url: str, name: str, label: int) -> dict:
@@ -24,7 +27,7 @@ def teach(url: str, name: str, label: int) -> dict:
         data={"name": name},
         files=form(label, range(3)),
         headers={"Idempotency-Key": f"key of {name}"},
-        timeout=120,
+        timeout=GENEROUS,
     )
     assert answer.status_code == 201, answer.text
     return answer.json()
@@ -44,7 +47,7 @@ def test_kill_9(folder, kills):
             acknowledged.append(pending)
             found = httpx.get(f"{url}/v1/classes", params={"kind": "new", "limit": 1000}).json()
             process.terminate()
-            assert process.wait(120) == 0
+            assert process.wait(GENEROUS) == 0
             break
         before_the_blow, spent = draw.randint(1, 2), 0.1
         try:
@@ -57,7 +60,7 @@ def test_kill_9(folder, kills):
                 acknowledged.append(pending)
         except httpx.TransportError:
             pass
-        process.wait(120)
+        process.wait(GENEROUS)
         names = load(folder).classes[12:]  # checks every byte
         assert names[: len(acknowledged)] == acknowledged
         assert names[len(acknowledged) :] in ([], [pending])
@@ -74,13 +77,10 @@ def test_sigterm_finishes_what_was_accepted(photos, tmp_path, monkeypatch):
     answers: list[dict] = []
     asking = threading.Thread(target=lambda: answers.append(teach(url, "slow", 30)))
     asking.start()
-    started = tmp_path / "started"
-    until = time.monotonic() + 120
-    while not started.exists() and time.monotonic() < until:
-        time.sleep(0.01)
+    wait_for((tmp_path / "started").exists)
     process.send_signal(signal.SIGTERM)
-    asking.join(120)
-    assert process.wait(120) == 0
+    asking.join(GENEROUS)
+    assert process.wait(GENEROUS) == 0
     assert answers[0]["name"] == "slow"
     assert "slow" in cala.load(folder).classes
 
@@ -95,7 +95,7 @@ def test_secrets_are_in_no_log(folder, tmp_path):
             httpx.get(url + path, headers=headers)
         httpx.get(f"{url}/v1/model", headers={"Authorization": f"Bearer {token}x"})
         process.terminate()
-        rest = process.communicate(timeout=120)[0]
+        rest = process.communicate(timeout=GENEROUS)[0]
         log.seek(0)
         assert token not in rest + log.read()
 

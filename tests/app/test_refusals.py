@@ -6,7 +6,6 @@ import asyncio
 import io
 import logging
 import socket
-import time
 import zipfile
 import zlib
 from dataclasses import replace
@@ -19,6 +18,7 @@ from cala.app.limits import BodyLimit
 from cala.app.problems import Problem
 from cala.app.settings import Limits, Settings
 from cala.errors import InputError
+from waiting import GENEROUS
 
 TOKEN, READ = "t" * 20, "r" * 20
 
@@ -294,14 +294,9 @@ def test_photos_that_take_too_long(folder):
 
 
 def test_a_body_that_does_not_come(folder):
-    def slowly():
-        yield b"{"
-        time.sleep(0.5)
-        yield b"}"
-
     with client_of(folder, limits={"idle": 0.0}) as client:
         kind = {"content-type": "application/json"}
-        answer = client.post("/v1/predict", content=slowly(), headers=kind)
+        answer = client.post("/v1/predict", content=b"{}", headers=kind)
         problem(answer, 408, "too_slow", "body")
 
 
@@ -327,13 +322,14 @@ def test_deflate_that_never_ends(client):
     problem(answer, 422, "bad_value", "body")
 
 
+@pytest.mark.system
 def test_a_head_that_does_not_end(folder, monkeypatch):
     monkeypatch.setattr("cala.app.connections.HEAD", 0.3)
     with serving(folder) as url:
         port = int(url.rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port)) as line:
             line.sendall(b"GET /healthz HTTP/1.1\r\nHost: local")
-            line.settimeout(30)
+            line.settimeout(GENEROUS)
             assert line.recv(100) == b""  # closed by the service
         with socket.create_connection(("127.0.0.1", port)) as line:  # one that keeps its time
             for _ in range(2):
@@ -351,6 +347,7 @@ def test_all_requests_together_bring_too_much():
         while (await receive()).get("more_body"):
             pass
         read.append(scope["name"])
+        arrived.set()
         await go.wait()
 
     async def ask(name: str) -> None:
@@ -360,14 +357,15 @@ def test_all_requests_together_bring_too_much():
 
     async def both() -> None:
         first = asyncio.create_task(ask("first"))
-        await asyncio.sleep(0.01)
+        await arrived.wait()
         with pytest.raises(Problem, match="too much"):
             await ask("second")
         go.set()
         await first
         await ask("third")
 
-    guarded, go, read = BodyLimit(app, limits), asyncio.Event(), []
+    guarded, read = BodyLimit(app, limits), []
+    go, arrived = asyncio.Event(), asyncio.Event()
     asyncio.run(both())
     assert read == ["first", "third"]
     assert guarded.held == 0

@@ -13,6 +13,7 @@ from unittest.mock import patch
 import pytest
 
 from cli.inside import called
+from waiting import GENEROUS
 
 SCRIPTS = Path(__file__).parent.parent.parent / "benchmarks"
 
@@ -24,7 +25,7 @@ def run(script: str, *arguments: str, **environment: str) -> subprocess.Complete
         capture_output=True,
         text=True,
         env={**clean, "OMP_NUM_THREADS": "1", "COLUMNS": "80", **environment},
-        timeout=300,
+        timeout=GENEROUS,
         check=False,
     )
 

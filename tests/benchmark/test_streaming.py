@@ -171,6 +171,7 @@ BOUNDED = """
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits memory as Linux does")
+@pytest.mark.system
 def test_memory_has_a_bound(tmp_path: Path) -> None:
     """410 MB of embeddings within 250 MB more than what is there before the work begins."""
     folder = tmp_path / "big.shards"

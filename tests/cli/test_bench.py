@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,7 @@ from safetensors import safe_open
 
 from cli.inside import within
 from problems import blobs
+from waiting import wait_for
 
 CALA = [sys.executable, "-c", "from cala.cli import main; main()"]
 METHODS = ("nearest-mean", "la")
@@ -112,6 +112,7 @@ def test_damaged_records_are_mended(finished_run, embeddings, tmp_path, damage):
     assert (out / "summary.json").read_text() == (finished_run / "summary.json").read_text()
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     "cells", [(7,), pytest.param((1, 7, 13), marks=pytest.mark.long)], ids=["once", "often"]
 )
@@ -125,11 +126,12 @@ def test_kill_9_in_the_middle_then_the_same_summary(finished_run, embeddings, tm
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
         records = out / "records.jsonl"
-        deadline = time.monotonic() + 60
-        while process.poll() is None and time.monotonic() < deadline:
-            if records.exists() and records.read_bytes().count(b"\n") >= wanted:
-                break
-            time.sleep(0.002)
+
+        def far_enough(records=records, wanted=wanted, process=process):
+            written = records.exists() and records.read_bytes().count(b"\n") >= wanted
+            return written or process.poll() is not None
+
+        wait_for(far_enough)
         process.send_signal(signal.SIGKILL)
         process.wait()
     done = cala(*small_run(embeddings, out))

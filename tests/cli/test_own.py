@@ -14,6 +14,7 @@ import pytest
 
 import cala
 from model.photos import ENCODER, write_photos
+from waiting import GENEROUS, wait_for
 
 TESTS = Path(__file__).parents[1]
 
@@ -301,9 +302,9 @@ def test_eval_says_what_predict_would_answer(birds, photos, inside):
     assert found["answered"] < found["accuracy"]
 
 
+@pytest.mark.system
 def test_interrupted_work_is_said_and_goes_on(photos):
     import signal
-    import time
 
     env = {**os.environ, "PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"}
     slow = ENCODER.replace("s:c", "s:slow_c")
@@ -311,11 +312,10 @@ def test_interrupted_work_is_said_and_goes_on(photos):
     process = subprocess.Popen(
         [sys.executable, "-m", "cala", *map(str, words)], env=env, stderr=subprocess.PIPE, text=True
     )
-    while not (photos / "started").exists():
-        time.sleep(0.05)
-        assert process.poll() is None
+    wait_for(lambda: (photos / "started").exists() or process.poll() is not None)
+    assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=GENEROUS)
     assert process.returncode == 130
     assert "interrupted; the same command continues" in said
     assert not (photos / "m" / "model.json").exists()

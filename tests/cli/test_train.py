@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ from cala.cli.train_many import _jobs
 from cala.training.devices import Single
 from cli.inside import within
 from data.tiny_sets import WNIDS
+from waiting import GENEROUS, wait_for
 
 CALA = [sys.executable, "-m", "cala"]
 BASE = ["--base", "2", "--test", "0.3", "--holdout", "2"]
@@ -101,16 +101,14 @@ def test_three_commands_on_own_photos(photos, cache, trained, tmp_path, inside):
     assert "nearest-mean" in printed
 
 
+@pytest.mark.system
 def test_sigterm_writes_a_checkpoint_and_resume_ends_the_same(photos, cache, trained, tmp_path):
     out = tmp_path / "stopped"
     command = ["train", photos, "-o", out, *BASE, *QUICK]
     process = start(*command, "--minutes", 0, cache=cache)
-    for _ in range(600):
-        if (out / "checkpoint.safetensors").exists() or process.poll() is not None:
-            break
-        time.sleep(0.05)
+    wait_for(lambda: (out / "checkpoint.safetensors").exists() or process.poll() is not None)
     process.send_signal(signal.SIGTERM)
-    _, error = process.communicate(timeout=120)
+    _, error = process.communicate(timeout=GENEROUS)
     if process.returncode != 0:  # it may have been quicker than the signal
         assert process.returncode == 130, error
         assert "--resume" in error

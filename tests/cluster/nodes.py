@@ -6,7 +6,6 @@ import contextlib
 import importlib.util
 import os
 import signal
-import time
 from pathlib import Path
 
 from conftest import missing
@@ -67,10 +66,3 @@ class TwoNodes:
         self.ray.shutdown()
         with contextlib.suppress(AssertionError):
             self.cluster.shutdown()
-
-
-def wait_for(what, seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.05)

@@ -33,12 +33,16 @@ from cala.encoders.weights import load_encoder_file
 from cala.errors import InputError
 from cala.training.session import BaseSession, train_base
 from cli.inside import inside
-from cluster.nodes import TwoNodes, wait_for
+from cluster.nodes import TwoNodes
 from problems import blobs
 from scans import FIRST, IMAGES, N_BASE
+from waiting import GENEROUS, wait_for
 
 __all__ = ["inside"]
-pytestmark = pytest.mark.filterwarnings("ignore::cala.errors.BaseQueryWarning")
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.filterwarnings("ignore::cala.errors.BaseQueryWarning"),
+]
 PROTOCOL = Protocol(name="small", base=8, way=2, shot=3, sessions=2)
 QUICK = {"episodes": 4, "heldout_episodes": 2, "epochs": 2, "steps": 5}
 TWO = ("nearest-mean", "la")
@@ -210,11 +214,12 @@ def test_the_command_joins_a_cluster_by_its_address(nodes, inside, tmp_path):
         records = tmp_path / "ray" / "records.jsonl"
         wait_for(lambda: first.poll() is not None or records.exists())
         first.terminate()
-        _, err = first.communicate(timeout=100)
+        _, err = first.communicate(timeout=GENEROUS)
     assert first.returncode == 130, err
-    assert err.strip() == "interrupted; the same command continues where it stopped"
+    # Ray's core writes to the same stream when it likes; our line is among its.
+    assert "interrupted; the same command continues where it stopped" in err.splitlines()
     assert 0 < len(records.read_text().splitlines()) < 40 * 3
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=GENEROUS, check=False)
     assert done.returncode == 0, done.stderr
     records = [(tmp_path / place / "records.jsonl").read_text() for place in ("here", "ray")]
     assert records[0] == records[1]
@@ -253,7 +258,7 @@ def test_each_image_once_though_a_node_is_killed(nodes, inside, tmp_path, monkey
             return
         unready = [ref for ref, (_, piece) in hired[0].items() if piece is None]
         if unready:  # the other node is not at work yet
-            nodes.ray.wait(unready, timeout=100)
+            nodes.ray.wait(unready, timeout=GENEROUS)
             return
         nodes.kill_one()
         killed.append(key)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cala.core.bilateral import BranchAttention, TeacherShare
@@ -30,7 +30,6 @@ def slow_herding(unit: np.ndarray, count: int) -> list[int]:
     return chosen
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(1, 12), st.integers(0, 15), st.integers(0, 1000))
 def test_herding_is_the_greedy_choice(n, count, seed):
     unit = normalise(torch.randn(n, 4, dtype=torch.float64, generator=seeded(seed)))
@@ -48,7 +47,6 @@ def softmax(z: np.ndarray) -> np.ndarray:
     return e / e.sum(1, keepdims=True)
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.floats(0.5, 20), st.integers(0, 1000))
 def test_distillation_is_the_divergence_at_a_temperature(temperature, seed):
     student, teacher = torch.randn(2, 5, 7, dtype=torch.float64, generator=seeded(seed))

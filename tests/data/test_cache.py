@@ -14,6 +14,7 @@ from cala.data.cache import cached
 from cala.data.sets import open_images
 from cala.errors import InputError
 from data.tiny_sets import mini_imagenet, save
+from waiting import GENEROUS, wait_for
 
 
 class Builder:
@@ -150,22 +151,23 @@ print(images.fingerprint, int(images.train.image(5).sum()))
 """
 
 
+@pytest.mark.system
 def test_two_processes_build_it_once(tmp_path):
     root, log = mini_imagenet(tmp_path / "set"), tmp_path / "log"
     command = [sys.executable, "-c", CHILD, str(root), str(log)]
     children = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    said = {child.communicate(timeout=120)[0] for child in children}
+    said = {child.communicate(timeout=GENEROUS)[0] for child in children}
     assert [child.returncode for child in children] == [0, 0]
     assert len(said) == 1
     assert log.read_text() == "built\n"
 
 
+@pytest.mark.system
 def test_a_killed_build_is_taken_up_by_the_next(tmp_path):
     root, log = mini_imagenet(tmp_path / "set"), tmp_path / "log"
     command = [sys.executable, "-c", CHILD, str(root), str(log)]
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    while not log.exists() and child.poll() is None:
-        pass
+    wait_for(lambda: log.exists() or child.poll() is not None)
     child.kill()
     child.wait()
     assert len(open_images(root).train) == 12

@@ -377,6 +377,7 @@ KILLED = """
 """
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("moment", ["shard", "manifest"])
 def test_a_killed_writer_loses_only_what_it_was_writing(tmp_path: Path, moment: str) -> None:
     path = tmp_path / "my.shards"

@@ -14,6 +14,7 @@ from cala.encoders.cache import MANY, EmbeddingCache
 from cala.encoders.embed import embed
 from cala.errors import InputError
 from encoders.tiny import counting_encoder, noise_set
+from waiting import GENEROUS
 
 
 def digest(number: int) -> bytes:
@@ -161,13 +162,14 @@ def _encode(queue):
     queue.put((encoder.forward.images, float(found.sum())))
 
 
+@pytest.mark.system
 def test_two_processes_share_the_work():
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
     workers = [context.Process(target=_encode, args=(queue,)) for _ in range(2)]
     for worker in workers:
         worker.start()
-    results = [queue.get(timeout=120) for _ in workers]
+    results = [queue.get(timeout=GENEROUS) for _ in workers]
     for worker in workers:
         worker.join()
     assert sum(images for images, _ in results) == 400

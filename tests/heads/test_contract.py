@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cala.core.metric import METRICS
@@ -372,7 +372,6 @@ def test_unknown_options_are_named(options, message):
         make_head(**options)
 
 
-@settings(max_examples=15)
 @given(st.permutations(range(N_BASE)), st.sampled_from(["cala", "la", "cala-plus"]))
 def test_the_order_of_base_classes_does_not_matter(order, method):
     """With sorted or summary inputs an adapter cannot tell base classes apart by place."""

@@ -16,6 +16,7 @@ import pytest
 
 import cala
 from model.photos import write_photos
+from waiting import GENEROUS
 
 TESTS = Path(__file__).parents[1]
 
@@ -25,6 +26,7 @@ def start(*arguments: object, **options) -> subprocess.Popen:
     return subprocess.Popen([sys.executable, *map(str, arguments)], env=env, **options)
 
 
+@pytest.mark.system
 def test_every_crash_point_leaves_the_version_before_or_after(model, tmp_path):
     new = write_photos(tmp_path / "new", range(12, 14), range(3))
     model.path.rename(tmp_path / "model")
@@ -34,7 +36,7 @@ def test_every_crash_point_leaves_the_version_before_or_after(model, tmp_path):
         stdout=subprocess.PIPE,
         text=True,
     )
-    out, _ = process.communicate(timeout=300)
+    out, _ = process.communicate(timeout=GENEROUS)
     lines = [json.loads(line) for line in out.splitlines()]
     assert process.returncode == 0
     before, after = model.classes, [*model.classes, "class 12", "class 13"]
@@ -67,6 +69,7 @@ for number in range(10_000):
 """
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     "kills", [5, pytest.param(50, marks=pytest.mark.long)], ids=["few", "many"]
 )
@@ -76,9 +79,12 @@ def test_kill_9(model, kills):
     for _ in range(kills):
         process = start("-c", KILLED, model.path, TESTS, stdout=subprocess.PIPE, text=True)
         assert process.stdout.readline() == "ready\n"
-        time.sleep(draw.uniform(0.0, 0.5))
+        begun = time.monotonic()
+        told = [int(process.stdout.readline()) for _ in range(draw.randint(1, 3))]
+        each = (time.monotonic() - begun) / len(told)  # somewhere in the next one or two changes
+        time.sleep(draw.uniform(0.0, 1.5) * each)
         process.send_signal(signal.SIGKILL)
-        told = [int(line) for line in process.stdout.read().split()]
+        told += [int(line) for line in process.stdout.read().split()]
         process.wait()
         found = cala.load(model.path)  # checks every byte
         assert found.version >= max([version, *told])  # what was said to be done is done
@@ -88,8 +94,9 @@ def test_kill_9(model, kills):
     assert version > kills
 
 
+@pytest.mark.system
 def test_two_processes_add_at_the_same_time(model, tmp_path):
     folders = [write_photos(tmp_path / str(i), range(20 + i, 21 + i), range(3)) for i in range(2)]
     running = [start("-m", "cala", "add", model.path, folder, "-q") for folder in folders]
-    assert [process.wait(timeout=120) for process in running] == [0, 0]
+    assert [process.wait(timeout=GENEROUS) for process in running] == [0, 0]
     assert sorted(cala.load(model.path).classes[12:]) == ["class 20", "class 21"]

@@ -10,6 +10,7 @@ from conftest import missing
 from reports.page_tables import page_tables
 
 WIDTHS = {"desktop": 1280, "phone": 390}
+pytestmark = pytest.mark.system
 
 
 @pytest.fixture(scope="module")

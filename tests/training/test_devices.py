@@ -20,6 +20,7 @@ from cala.training.place import ENCODER
 from cala.training.session import augmentation, make_model, train_base
 from conftest import missing
 from training.small import RECIPE, session
+from waiting import GENEROUS
 
 SCRIPT = """
 import sys
@@ -46,14 +47,15 @@ def two_processes(tmp_path: Path, encoder: str, epochs: int) -> Path:
     done = subprocess.run(
         [sys.executable, str(script), str(out), encoder, str(epochs)],
         env={**os.environ, "PYTHONPATH": f"{tests}:{os.environ.get('PYTHONPATH', '')}"},
-        capture_output=True, text=True, timeout=300, check=False,
+        capture_output=True, text=True, timeout=GENEROUS, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     return out
 
 
-@pytest.mark.parametrize("encoder", ["small-gn"])
-def test_two_processes_equal_one_where_images_do_not_meet(tmp_path, encoder):
+@pytest.mark.system
+def test_two_processes_equal_one_where_images_do_not_meet(tmp_path):
+    encoder = "small-gn"
     two = two_processes(tmp_path, encoder, 2)
     train_base(session(tmp_path / "one", recipe=RECIPE.changed(encoder=encoder, epochs=2)))
     ours, theirs = load_file(two / ENCODER), load_file(tmp_path / "one" / ENCODER)
@@ -61,6 +63,7 @@ def test_two_processes_equal_one_where_images_do_not_meet(tmp_path, encoder):
         torch.testing.assert_close(ours[name], tensor, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.system
 def test_batch_norm_sees_each_processs_share(tmp_path):
     """Ghost batches: gradients are averaged over shares that were normalised apart."""
     recipe = RECIPE.changed(encoder="small-bn", epochs=1)

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +22,7 @@ from cala.training.place import CHECKPOINT, ENCODER
 from cala.training.session import train_base
 from conftest import missing
 from training.small import RECIPE, session
+from waiting import GENEROUS, wait_for
 
 SCRIPT = """
 import sys, time
@@ -78,21 +78,19 @@ def start(tmp_path):
 
 def finished(processes) -> None:
     for process in processes:
-        _, err = process.communicate(timeout=300)
+        _, err = process.communicate(timeout=GENEROUS)
         assert process.returncode == 0, err[-2000:]
 
 
+@pytest.mark.system
 def test_a_killed_job_ends_with_the_weights_of_one_that_was_not(start, tmp_path):
     """And both with those of one process, since no image meets another in this network."""
     out = tmp_path / "killed"
     first, second = start(out, pause=0.3)
-    end = time.monotonic() + 240
-    while not (out / CHECKPOINT).exists():
-        assert time.monotonic() < end
-        assert first.poll() is None, first.communicate()[1][-2000:]
-        time.sleep(0.02)
+    wait_for(lambda: (out / CHECKPOINT).exists() or first.poll() is not None)
+    assert first.poll() is None, first.communicate()[1][-2000:]
     second.send_signal(signal.SIGKILL)
-    _, err = first.communicate(timeout=240)
+    _, err = first.communicate(timeout=GENEROUS)
     assert first.returncode != 0
     assert not (out / ENCODER).exists()
     assert "another process of this training was lost" in err
@@ -103,6 +101,7 @@ def test_a_killed_job_ends_with_the_weights_of_one_that_was_not(start, tmp_path)
         torch.testing.assert_close(ours[name], tensor, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.system
 @pytest.mark.long
 def test_nodes_and_launchers_give_the_same_bits(start, tmp_path):
     finished(start(tmp_path / "joined"))
@@ -111,6 +110,7 @@ def test_nodes_and_launchers_give_the_same_bits(start, tmp_path):
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
+@pytest.mark.system
 def test_torchrun(tmp_path):
     """The command itself, as the help has it."""
     if importlib.util.find_spec("lightning_fabric") is None:
@@ -127,7 +127,7 @@ def test_torchrun(tmp_path):
         [sys.executable, *launcher, "-m", "cala", "train", tmp_path / "photos",
          "-o", tmp_path / "out", *options, "--devices", "2"],
         env={**os.environ, "CALA_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"},
-        capture_output=True, text=True, timeout=300, check=False,
+        capture_output=True, text=True, timeout=GENEROUS, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.count("encoder: ") == 1  # the first process alone speaks
