@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,15 @@ import torch
 from hypothesis import settings
 
 from cala.data.embeddings import load_embeddings
+from cala.heads import ADAPTERS
 
 torch.set_num_threads(1)  # the tensors here are tiny
 settings.register_profile("quick", deadline=None, derandomize=True, max_examples=10)
 settings.register_profile("thorough", deadline=None, derandomize=True, max_examples=100)
 settings.load_profile("quick")  # `--hypothesis-profile thorough` in `make test-all`
 
+os.environ["HF_HUB_OFFLINE"] = "1"  # no test asks a hub, and none waits for one
+FULL_ADAPTERS = {name: ADAPTERS[name] for name in ADAPTERS}
 CIFAR_FILE = "cifar100_resnet20_features.npz"
 PARTS = {
     "data": "benchmark data: CALA_DATA=FOLDER make test (docs/bench.md says what lies there)",
@@ -60,6 +64,39 @@ def _own_cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CALA_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick_adapters():
+    """Adapters learn from a few episodes, unless a test gives a recipe of its own.
+
+    Tests of what they learn do so, or ask for `full_adapters`.
+    """
+    few = {"episodes": 6, "heldout_episodes": 2, "epochs": 2, "steps": 10}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, recipe in FULL_ADAPTERS.items():
+            patch.setitem(ADAPTERS._entries, name, replace(recipe, **few))
+        yield
+
+
+@pytest.fixture
+def full_adapters(monkeypatch):
+    for name, recipe in FULL_ADAPTERS.items():
+        monkeypatch.setitem(ADAPTERS._entries, name, recipe)
+
+
+@pytest.fixture
+def undrawn_figures(monkeypatch):
+    """Figures are made, but not drawn, which takes nearly all of a report's time."""
+    from cala.reports import assemble
+
+    def save(picture, folder: Path) -> str:
+        svg = f"<svg><title>{picture.name}</title></svg>"
+        for ending in ("svg", "png"):
+            (folder / f"{picture.name}.{ending}").write_text(svg)
+        return svg
+
+    monkeypatch.setattr(assemble, "save_picture", save)
 
 
 @pytest.fixture(scope="session")

@@ -38,6 +38,7 @@ def tried(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         return called(lambda: runpy.run_path(path, run_name="__main__"), [path, *arguments])
 
 
+@pytest.mark.system
 def test_digits(tmp_path):
     out = tmp_path / "numbers.json"
     done = run("digits.py", "--draws", "3", "--json", str(out))
@@ -50,6 +51,7 @@ def test_digits(tmp_path):
     assert f"{last['cala-plus']:.1f}" in done.stdout
 
 
+@pytest.mark.system
 def test_cifar_on_dev(tmp_path, cifar_path):
     out = tmp_path / "numbers.json"
     done = run(

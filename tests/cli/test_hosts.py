@@ -120,7 +120,7 @@ def test_the_folder_is_named_after_own_embeddings_too(here, inside):
     assert len(list((here / "runs").iterdir())) == 2
 
 
-def test_a_report_says_which_embeddings_a_host_has(here, inside):
+def test_a_report_says_which_embeddings_a_host_has(here, inside, undrawn_figures):
     arguments = both("--out", "run", "-q")
     arguments[arguments.index("--no-report")] = "--report"
     code, _, error = inside(*arguments)

@@ -216,6 +216,7 @@ def test_bad_photos_are_named_and_the_others_answered(birds, photos, inside):
     assert snapshot(birds) == before
 
 
+@pytest.mark.system
 def test_as_a_process(birds, photos):
     env = {**os.environ, "PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"}
 

@@ -14,6 +14,8 @@ from cli.test_bench import QUICK, cala
 from problems import blobs
 from reports.make_run import make_run
 
+pytestmark = pytest.mark.usefixtures("undrawn_figures")
+
 
 @pytest.fixture(scope="module")
 def embeddings(tmp_path_factory):
@@ -112,6 +114,7 @@ def test_help_imports_neither_matplotlib_nor_jinja():
     assert "Example:" in done.stdout
 
 
+@pytest.mark.system
 def test_report_needs_no_torch(tmp_path):
     made = make_run(tmp_path / "run")
     code = (

@@ -157,7 +157,7 @@ def test_few_pairs_fall_back_to_one_shift_and_say_so():
     ("method", "la"),
     [("cala", "la"), ("nearest-mean+cala-plus", "nearest-mean+la")],
 )
-def test_a_fallback_is_the_same_computation_as_la(method, la):
+def test_a_fallback_is_the_same_computation_as_la(method, la, full_adapters):
     x, y = blobs(7, 12, 6, spread=1.5)
     base = y < 4
     shots = {"shots": (2, 5), "novel": 3}

@@ -83,12 +83,12 @@ def test_neither_adapter_nor_operating_point_counts(made):
 
 
 def test_the_head_is_left_as_it_was(made):
-    head, _ = made
+    head, rejection = made
     before = head.logits(X)
     again = fit_rejection(head, X[LEARN], Y[LEARN]).tensors()
     assert torch.equal(head.logits(X), before)
     assert len(head.classes) == N_BASE
-    for name, value in fit_rejection(head, X[LEARN], Y[LEARN]).tensors().items():
+    for name, value in rejection.tensors().items():
         assert torch.equal(value, again[name])
 
 

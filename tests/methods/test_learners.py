@@ -118,10 +118,9 @@ def test_it_learns_in_sessions(name, source, draw, played):
 def test_a_course_is_decided_by_its_seed_and_changes_nothing(name, source, draw, played):
     classroom = room(name, source)
     before = {k: v.clone() for k, v in source.encoder.forward.state_dict().items()}
-    first, again = classroom.play(draw), classroom.play(draw)
-    for a, b, c in zip(first.logits, again.logits, played(name).logits, strict=True):
+    first = classroom.play(draw)
+    for a, b in zip(first.logits, played(name).logits, strict=True):
         assert torch.equal(a, b)
-        assert torch.equal(a, c)
     for key, value in source.encoder.forward.state_dict().items():
         assert torch.equal(value, before[key]), key
     other = room(name, source, seed=1).play(draw)

@@ -148,7 +148,7 @@ def test_without_any_artifact_there_are_tables_and_curves(run):
     assert len(made.notes) == 3
 
 
-def test_artifacts_of_schema_one_are_read(tmp_path):
+def test_artifacts_of_schema_one_are_read(tmp_path, undrawn_figures):
     run = make_run(tmp_path / "old", schema=1)
     made = make_report([run], run / "report")
     assert made.notes == []

@@ -61,7 +61,7 @@ def test_data_sets_and_folders_of_two_lines(tmp_path):
     assert study.methods == [r"a\nb: cala", "c: cala"]
 
 
-def test_a_moved_run_is_reported_as_before(run, tmp_path):
+def test_a_moved_run_is_reported_as_before(run, tmp_path, undrawn_figures):
     shutil.rmtree(run / "artifacts")
     first = make_report([run], run / "report")
     pages = [first.page.read_text("utf-8")]

@@ -34,7 +34,7 @@ def test_sizes(size, tmp_path):
     assert "<b>whose</b>" not in page, "names are text"
 
 
-def test_several_data_sets_in_one_report(tmp_path):
+def test_several_data_sets_in_one_report(tmp_path, undrawn_figures):
     runs = [make_run(tmp_path / n, dataset=n, seed=i) for i, n in enumerate(("birds", "boats"))]
     made = make_report(runs, tmp_path / "report")
     page = made.page.read_text("utf-8")
@@ -52,7 +52,7 @@ def test_runs_that_share_method_names_are_told_apart(tmp_path):
     assert study.host("b: cala") == "b: nearest-mean"
 
 
-def test_runs_that_vary_gamma_give_its_table(tmp_path):
+def test_runs_that_vary_gamma_give_its_table(tmp_path, undrawn_figures):
     folder = tmp_path / "gamma"
     for gamma in (0, 1, 10, 100):
         make_run(
