@@ -7,13 +7,16 @@ from pathlib import Path
 import numpy as np
 
 from cala.data.images import ArrayPixels, ImageSet, ImageSplit
-from cala.encoders import Transform
+from cala.encoders import ARCHITECTURES, Transform
+from cala.encoders.resnet import ResNet
 from cala.training.recipes import Recipe
 from problems import digits
 
 N_BASE = 6
+if "resnet8" not in ARCHITECTURES:
+    ARCHITECTURES.register("resnet8", "for tests")(lambda: ResNet((16, 32, 64), 1, "small"))
 FIRST = Recipe(
-    "first", "resnet20", Transform(8, 8), epochs=2, batch=32, lr=0.1, schedule="one-cycle", pad=1
+    "first", "resnet8", Transform(8, 8), epochs=2, batch=32, lr=0.1, schedule="one-cycle", pad=1
 )
 
 

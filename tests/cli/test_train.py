@@ -23,7 +23,7 @@ from waiting import GENEROUS, wait_for
 
 CALA = [sys.executable, "-m", "cala"]
 BASE = ["--base", "2", "--test", "0.3", "--holdout", "2"]
-QUICK = ["--encoder", "resnet20", "--epochs", "2", "--batch", "8", "--threads", "1"]
+QUICK = ["--recipe", "fast-cifar100", "--epochs", "2", "--batch", "8", "--threads", "1"]
 
 
 def start(*arguments: object, cache: Path) -> subprocess.Popen[str]:

@@ -312,7 +312,7 @@ def test_courses_are_played_on_nodes_once_per_host(nodes, cells, tmp_path, monke
     monkeypatch.setenv("CALA_CACHE", str(tmp_path / "cache"))
     nodes.mend()
     protocol = make_protocol(10, base=N_BASE, way=2, shot=5, sessions=2, name="scans")
-    recipe = replace(FIRST, transform=Transform(8, 10), store=10).lasting(2)
+    recipe = replace(FIRST, encoder="resnet20", transform=Transform(8, 10), store=10).lasting(2)
     file = train_base(BaseSession(IMAGES, recipe, N_BASE, tmp_path / "first", holdout=4))
     encoder = load_encoder_file(file)
     data = encode_set(IMAGES, encoder, base=range(N_BASE), pairs=12, fake_images=10)

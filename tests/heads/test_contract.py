@@ -266,7 +266,7 @@ def test_float32_and_half(method, metric):
 
 @pytest.mark.filterwarnings("ignore::cala.errors.FallbackWarning")
 @pytest.mark.parametrize(("method", "metric"), EVERY)
-@pytest.mark.parametrize("shape", [(2, 3, 2), (2, 2, 5), (3, 1, 4), (5, 2, 1), (6, 3, 40)])
+@pytest.mark.parametrize("shape", [(2, 2, 5), (3, 1, 4), (5, 2, 1)], ids=str)
 def test_tiny_bases(method, metric, shape):
     n_base, per_class, dim = shape
     x, y = blobs(n_base + 1, per_class + 1, dim, seed=3)
@@ -287,30 +287,27 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("message", BAD)
-def test_bad_features_are_named_and_change_nothing(head, message):
+def test_bad_features_are_named_and_change_nothing(head):
     head.add(*shots(6))
     before = snapshot(head)
     x, y = shots(7)
-    with pytest.raises(InputError, match=message):
-        head.add(BAD[message](x), y)
-    with pytest.raises(InputError, match=message):
-        head.logits(BAD[message](x))
+    for message, spoil in BAD.items():
+        with pytest.raises(InputError, match=message):
+            head.add(spoil(x), y)
+        with pytest.raises(InputError, match=message):
+            head.logits(spoil(x))
     assert_same(head, before)
 
 
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
+def test_bad_labels_are_named_and_change_nothing(head):
+    before = snapshot(head)
+    for labels, message in (
         (torch.tensor([7, 7]), "3 embeddings but labels of shape \\(2,\\)"),
         (torch.tensor([7.0, 7.0, 7.0]), "integer labels"),
         (torch.tensor([[7, 7, 7]]), "labels of shape"),
-    ],
-)
-def test_bad_labels_are_named_and_change_nothing(head, labels, message):
-    before = snapshot(head)
-    with pytest.raises(InputError, match=message):
-        head.add(shots(7)[0], labels)
+    ):
+        with pytest.raises(InputError, match=message):
+            head.add(shots(7)[0], labels)
     assert_same(head, before)
 
 

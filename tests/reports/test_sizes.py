@@ -10,20 +10,18 @@ from cala.reports.study import make_studies
 from reports.make_run import MANY, make_run
 from reports.page_tables import page_tables
 
+SIZES = [
+    {"methods": ("cala",), "base": 1, "way": 1, "sessions": 1, "draws": 1, "canonical": False,
+     "names": ["🐦 & %_{\\}~^ $x$", "two\nlines"]},
+    {"methods": ("cala",), "base": 2, "way": 1, "sessions": 0, "draws": 1, "canonical": False},
+    {"methods": ("nearest-mean",), "base": 3, "way": 1, "sessions": 1, "draws": 2},
+    {"methods": MANY, "base": 20, "way": 2, "sessions": 10, "draws": 2, "per_class": 4,
+     "names": [f"{i:02d} $a class <b>whose</b> name has 40 letters_" for i in range(40)]},
+]  # fmt: skip
+NAMES = ["two classes", "the base session alone", "one method", "many methods, long names"]
 
-@pytest.mark.parametrize(
-    "size",
-    [
-        {"methods": ("cala",), "base": 1, "way": 1, "sessions": 1, "draws": 1, "canonical": False,
-         "names": ["🐦 & %_{\\}~^ $x$", "two\nlines"]},
-        {"methods": ("cala",), "base": 2, "way": 1, "sessions": 0, "draws": 1, "canonical": False},
-        {"methods": ("nearest-mean",), "base": 3, "way": 1, "sessions": 1, "draws": 2},
-        {"methods": MANY, "base": 20, "way": 2, "sessions": 10, "draws": 2, "per_class": 4,
-         "names": [f"{i:02d} $a class <b>whose</b> name has 40 letters_" for i in range(40)]},
-    ],
-    ids=["two classes", "the base session alone", "one method", "many methods, long names"],
-)  # fmt: skip
-def test_sizes(size, tmp_path):
+
+def check(size, tmp_path):
     run = make_run(tmp_path / "run", **size)
     made = make_report([run], run / "report")
     assert made.notes == []
@@ -32,6 +30,18 @@ def test_sizes(size, tmp_path):
     assert len(tables["summary"]) == 1 + len(size["methods"])
     assert len(tables["sessions"][0]["cells"]) == size["sessions"] + 4
     assert "<b>whose</b>" not in page, "names are text"
+
+
+@pytest.mark.parametrize("size", SIZES, ids=NAMES)
+def test_sizes(size, tmp_path, undrawn_figures):
+    check(size, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "size", [SIZES[0], *(pytest.param(s, marks=pytest.mark.long) for s in SIZES[1:])], ids=NAMES
+)
+def test_figures_of_all_sizes(size, tmp_path):
+    check(size, tmp_path)
 
 
 def test_several_data_sets_in_one_report(tmp_path, undrawn_figures):
