@@ -33,7 +33,8 @@ PARTS = {
     "onnxruntime": "ONNX encoders: install onnxruntime",
     "faiss": "approximate search: install faiss-cpu",
     "timm": "timm encoders: install timm",
-    "hf": "Hugging Face encoders: install transformers",
+    "cifar100": "CIFAR-100 in its official layout: cifar-100-python in CALA_DATA",
+    "transformers": "Hugging Face encoders: install transformers",
 }
 _MARK = "not installed or not given: "
 

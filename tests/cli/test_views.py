@@ -10,18 +10,7 @@ from cala.export import export_onnx
 from cala.model import load
 from export.small import need_onnx
 
-QUICK = [
-    "--recipe",
-    "fast-cifar100",
-    "--epochs",
-    1,
-    "--batch",
-    8,
-    "--threads",
-    1,
-    "--device",
-    "cpu",
-]
+QUICK = ["--recipe", "fast-cifar100", "--epochs", 1, "--batch", 8, "--threads", 1]
 
 
 @pytest.fixture

@@ -37,7 +37,8 @@ LEARN, FRESH = (Y < N_BASE) & FIRST, ~FIRST
 
 def fitted(method, metric, x=X[LEARN], y=Y[LEARN]):
     parts = random_parts(method, x.shape[1])
-    return make_head(method, metric=metric, adapter=QUICK, parts=parts).fit_base(x, y)
+    few = {"steps": 5} if method.startswith("nc-fscil") else {}
+    return make_head(method, metric=metric, adapter=QUICK, parts=parts, **few).fit_base(x, y)
 
 
 @pytest.fixture(scope="module", params=EVERY)

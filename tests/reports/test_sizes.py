@@ -37,9 +37,8 @@ def test_sizes(size, tmp_path, undrawn_figures):
     check(size, tmp_path)
 
 
-@pytest.mark.parametrize(
-    "size", [SIZES[0], *(pytest.param(s, marks=pytest.mark.long) for s in SIZES[1:])], ids=NAMES
-)
+@pytest.mark.long
+@pytest.mark.parametrize("size", SIZES, ids=NAMES)
 def test_figures_of_all_sizes(size, tmp_path):
     check(size, tmp_path)
 
