@@ -26,7 +26,7 @@ $(DEMO): pyproject.toml constraints.txt
 	@touch $@
 
 $(DEV): $(DEMO)
-	@echo "adding what tests and lint need: ray, transformers, onnx, mypy and others, about 0.9 GB more on disk (once)"
+	@echo "adding what tests and lint need: ray, transformers, onnx, mypy and others, about 1.2 GB more on disk (once)"
 	@$(call install,-e '.[dev]')
 	@touch $@
 
