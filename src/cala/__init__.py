@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cala.version import __version__
+
 if TYPE_CHECKING:
     from cala.estimator.classifier import CalaClassifier
     from cala.model import Model, fit, load
 
-__version__ = "0.1.0"
 __all__ = ["CalaClassifier", "Model", "__version__", "fit", "load"]
 
 

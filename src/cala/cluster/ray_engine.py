@@ -16,10 +16,10 @@ from collections.abc import Callable, Generator, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from cala import __version__
 from cala.cluster.where import Where
 from cala.errors import CalaError, InputError, install
 from cala.files import reason, shown
+from cala.version import __version__
 
 AHEAD = 2  # tasks in the cluster for each of its processors
 RETRIES = 10  # times that a task is run again after its worker or node was lost

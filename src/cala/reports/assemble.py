@@ -7,7 +7,6 @@ from pathlib import Path
 
 import matplotlib
 
-from cala import __version__
 from cala.errors import InputError
 from cala.files import shown, write_text
 from cala.reports.figures.picture import Picture, save_picture
@@ -23,6 +22,7 @@ from cala.reports.study import Study, make_studies
 from cala.reports.table import Table
 from cala.reports.table_text import as_csv, latex, markdown
 from cala.reports.tables.summary import summary_table
+from cala.version import __version__
 
 
 def assemble(

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from cala import __version__
+from cala.version import __version__
 
 Tensors = dict[str, Tensor]
 
