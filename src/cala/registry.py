@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterator
-from typing import Generic, TypeVar
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, Generic, TypeVar
 
 from cala.errors import UnknownNameError
 
@@ -14,37 +16,63 @@ T = TypeVar("T")
 class Registry(Generic[T]):
     """Named things of one kind, each with a one-line summary.
 
+    An entry may be a string "module:attribute", which is imported when it is first asked for, so
+    that listing imports nothing. With a `group`, installed packages add entries through entry
+    points of that group.
+
     >>> colours = Registry("colour")
     >>> colours.register("red", "like a rose")(object()) is colours["red"]
     True
+    >>> colours.add("pi", "math:pi", "lazily")
+    >>> colours["pi"]
+    3.14159...
     >>> colours["rad"]
     Traceback (most recent call last):
     ...
-    cala.errors.UnknownNameError: unknown colour 'rad': did you mean 'red'? Known: red
+    cala.errors.UnknownNameError: unknown colour 'rad': did you mean 'red'? Known: red, pi
     """
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, *, group: str | None = None) -> None:
         self.kind = kind
-        self._entries: dict[str, T] = {}
+        self._group = group
+        self._own: dict[str, Any] = {}
         self._summaries: dict[str, str] = {}
+
+    @property
+    def _entries(self) -> dict[str, Any]:
+        """All entries, after those of installed packages have joined."""
+        if self._group is not None:
+            group, self._group = self._group, None
+            for point in sorted(entry_points(group=group), key=lambda p: p.name):
+                if point.name not in self._own:
+                    package = point.dist.name if point.dist is not None else "another package"
+                    self.add(point.name, point.value, f"from {package}")
+        return self._own
 
     def register(self, name: str, summary: str) -> Callable[[T], T]:
         """Decorator that enters the decorated thing under `name`."""
 
         def enter(thing: T) -> T:
-            if name in self._entries:
-                raise UnknownNameError(f"{self.kind} '{name}' is registered twice")
-            self._entries[name] = thing
-            self._summaries[name] = summary
+            self.add(name, thing, summary)
             return thing
 
         return enter
 
+    def add(self, name: str, thing: T | str, summary: str) -> None:
+        """Enter a thing, or "module:attribute" for one that is imported when it is needed."""
+        if name in self._own:
+            raise UnknownNameError(f"{self.kind} '{name}' is registered twice")
+        self._own[name] = thing
+        self._summaries[name] = summary
+
     def __getitem__(self, name: str) -> T:
-        try:
-            return self._entries[name]
-        except (KeyError, TypeError):
-            raise UnknownNameError(unknown(self.kind, name, self._entries)) from None
+        if name not in self:
+            raise UnknownNameError(unknown(self.kind, name, self._entries))
+        thing = self._entries[name]
+        if isinstance(thing, str):
+            module, _, attribute = thing.partition(":")
+            thing = self._own[name] = getattr(import_module(module), attribute)
+        return thing
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and name in self._entries
@@ -57,7 +85,8 @@ class Registry(Generic[T]):
 
     def summary(self, name: str) -> str:
         """The one line shown by listings."""
-        self[name]
+        if name not in self:
+            raise UnknownNameError(unknown(self.kind, name, self._entries))
         return self._summaries[name]
 
 

@@ -1,37 +1,58 @@
-"""Adapters g: what is known of a class -> its balance factor β_c (Eq. 7)."""
+"""Eq. 7, adapters g: what is known of a class -> its balance factor β_c, with gradients."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar
 
-import torch
-from torch import Tensor, nn
+import numpy as np
 
-from cala.core.similarity import ClassContext
-from cala.registry import check_choice
+from cala.core.rows import Array
+from cala.registry import Registry, check_choice
+
+if TYPE_CHECKING:
+    from cala.core.cala import ClassContext
 
 INPUTS = ("raw", "sorted", "softmax")
 
 
-class Adapter(nn.Module, ABC):
-    """Maps the context of F classes to β (F,). `linear` says that β is linear in the weights."""
+class Adapter(ABC):
+    """Maps the context of F classes to β (F,).
 
-    linear = False
+    parameters : (p,) float64, all that training changes
+    linear : β is linear in the parameters, the last of which is an offset
+    """
+
+    linear: ClassVar[bool] = False
+    parameters: Array
 
     def calibrate(self, context: ClassContext) -> None:
         """Learn the scale of the inputs from the fake classes; nothing by default."""
 
     @abstractmethod
-    def inputs(self, context: ClassContext) -> Tensor:
+    def inputs(self, context: ClassContext) -> Array:
         """The numbers that the adapter reads: (F, n_inputs)."""
 
     @abstractmethod
-    def score(self, inputs: Tensor) -> Tensor:
+    def score(self, inputs: Array) -> Array:
         """β (F,) from inputs (F, n_inputs)."""
 
-    def forward(self, context: ClassContext) -> Tensor:
+    @abstractmethod
+    def gradient(self, inputs: Array, by_beta: Array) -> Array:
+        """Derivative by the parameters (p,), given that by β (F,)."""
+
+    @abstractmethod
+    def arrays(self) -> dict[str, Array]:
+        """Everything learned, by name, as a model on disk keeps it."""
+
+    @abstractmethod
+    def load(self, arrays: dict[str, Array]) -> None:
+        """Take over what `arrays` gave."""
+
+    def __call__(self, context: ClassContext) -> Array:
         return self.score(self.inputs(context))
 
 
@@ -41,66 +62,115 @@ class ScalarAdapter(Adapter):
     linear = True
 
     def __init__(self) -> None:
-        super().__init__()
-        self.alpha = nn.Parameter(torch.zeros(1))
+        self.parameters = np.zeros(1)
 
-    def inputs(self, context: ClassContext) -> Tensor:
-        return context.shots.new_ones(len(context), 1)
+    def inputs(self, context: ClassContext) -> Array:
+        return np.ones((len(context), 1), context.shots.dtype)
 
-    def score(self, inputs: Tensor) -> Tensor:
-        return inputs[:, 0] * self.alpha
+    def score(self, inputs: Array) -> Array:
+        return inputs[:, 0] * inputs.dtype.type(self.parameters[0])
+
+    def gradient(self, inputs: Array, by_beta: Array) -> Array:
+        return np.array([by_beta.sum()])
+
+    def arrays(self) -> dict[str, Array]:
+        return {"alpha": self.parameters}
+
+    def load(self, arrays: dict[str, Array]) -> None:
+        self.parameters = arrays["alpha"].astype(np.float64)
+
+
+def adapter_inputs(similarity: Array, kind: str, tau: float = 1.0) -> Array:
+    """The input transform σ of Eq. 7: (F, B) -> (F, B).
+
+    kind : `raw`; `sorted` in descending order, which makes the adapter blind to the order of the
+        base classes; `softmax` of τ·S (τ=1 is the paper to the letter, and nearly blind: softmax
+        over raw cosines is almost uniform)
+    """
+    if kind == "sorted":
+        return -np.sort(-similarity, axis=1)
+    if kind == "softmax":
+        powers = np.exp(tau * (similarity - similarity.max(1, keepdims=True)))
+        return powers / powers.sum(1, keepdims=True)
+    return similarity
 
 
 class MLPAdapter(Adapter):
     """The paper's adapter (Eq. 7): B -> 64 -> 64 -> 1 with ReLU on the similarities to base.
 
-    inputs : `raw`; `sorted` in descending order, which makes the adapter blind to the order of
-        the base classes; `softmax` of τ·S (τ=1 is the paper to the letter, and nearly blind:
-        softmax over raw cosines is almost uniform)
-
-    The last layer starts at zero, so that training starts from the plain classifier.
+    rng : draws the first weights, uniform within ±1/√n_in
+    inputs, tau : see `adapter_inputs`
+    zero_start : the last layer starts at zero, so that training starts from the plain classifier
     """
 
     def __init__(
         self,
         n_base: int,
         *,
-        generator: torch.Generator,
+        rng: np.random.Generator,
         inputs: str = "sorted",
         tau: float = 1.0,
         hidden: tuple[int, ...] = (64, 64),
+        zero_start: bool = True,
     ) -> None:
-        super().__init__()
         check_choice("adapter input", inputs, INPUTS)
         self.kind, self.tau = inputs, tau
-        sizes = (n_base, *hidden, 1)
-        layers: list[nn.Module] = []
-        for n_in, n_out in itertools.pairwise(sizes):
-            layers += [_linear(n_in, n_out, generator), nn.ReLU()]
-        self.layers = nn.Sequential(*layers[:-1])
-        last = self.layers[-1]
-        assert isinstance(last, nn.Linear)
-        nn.init.zeros_(last.weight)
-        nn.init.zeros_(last.bias)
+        self.sizes = list(itertools.pairwise((n_base, *hidden, 1)))
+        layers = [
+            rng.uniform(-1, 1, (n_in + 1) * n_out) / math.sqrt(n_in) for n_in, n_out in self.sizes
+        ]
+        if zero_start:
+            layers[-1][:] = 0
+        self.parameters = np.concatenate(layers)
 
-    def inputs(self, context: ClassContext) -> Tensor:
+    def inputs(self, context: ClassContext) -> Array:
         return adapter_inputs(context.similarity, self.kind, self.tau)
 
-    def score(self, inputs: Tensor) -> Tensor:
-        return self.layers(inputs)[:, 0]
+    def score(self, inputs: Array) -> Array:
+        return self._forward(inputs)[-1][:, 0]
 
+    def _forward(self, inputs: Array) -> list[Array]:
+        """The inputs of every layer, and the output of the last."""
+        values = [inputs]
+        for index, (weight, bias) in enumerate(self._layers(inputs.dtype)):
+            out = values[-1] @ weight.T + bias
+            values.append(out if index == len(self.sizes) - 1 else np.maximum(out, 0))
+        return values
 
-def adapter_inputs(similarity: Tensor, kind: str, tau: float = 1.0) -> Tensor:
-    """The input transform σ of Eq. 7: (F, B) -> (F, B)."""
-    if kind == "sorted":
-        return similarity.sort(1, descending=True).values
-    if kind == "softmax":
-        return (tau * similarity).softmax(1)
-    return similarity
+    def gradient(self, inputs: Array, by_beta: Array) -> Array:
+        values = self._forward(inputs)
+        error = by_beta[:, None]
+        parts: list[Array] = []
+        for index in reversed(range(len(self.sizes))):
+            parts += [error.sum(0), (error.T @ values[index]).ravel()]
+            if index:
+                weight = self._layers(inputs.dtype)[index][0]
+                error = (error @ weight) * (values[index] > 0)
+        return np.concatenate(parts[::-1])
+
+    def _layers(self, dtype: np.dtype[np.floating] | None = None) -> list[tuple[Array, Array]]:
+        """Weight (out, in) and bias (out,) of every layer, as views of the parameters."""
+        found, start = [], 0
+        parameters = self.parameters if dtype is None else self.parameters.astype(dtype)
+        for n_in, n_out in self.sizes:
+            middle, end = start + n_in * n_out, start + (n_in + 1) * n_out
+            found.append((parameters[start:middle].reshape(n_out, n_in), parameters[middle:end]))
+            start = end
+        return found
+
+    def arrays(self) -> dict[str, Array]:
+        found = {}
+        for index, (weight, bias) in enumerate(self._layers()):
+            found[f"layers.{2 * index}.weight"], found[f"layers.{2 * index}.bias"] = weight, bias
+        return found
+
+    def load(self, arrays: dict[str, Array]) -> None:
+        names = [f"layers.{2 * i}.{part}" for i in range(len(self.sizes)) for part in ("weight", "bias")]
+        self.parameters = np.concatenate([arrays[name].ravel() for name in names]).astype(np.float64)
 
 
 class SummaryAdapter(Adapter):
-    """A linear adapter on a few numbers that every class has, whatever B is.
+    """A linear adapter on a few numbers that every class has, whatever B is (ours).
 
     Top similarities to base, mean similarity, tightness of the shots and log K, standardised on
     the fake classes. One shot has no tightness: the fake classes' mean stands in for it.
@@ -109,42 +179,78 @@ class SummaryAdapter(Adapter):
     linear = True
 
     def __init__(self, n_base: int, *, top: int = 5) -> None:
-        super().__init__()
         self.top = min(top, n_base)
         width = self.top + 3
-        self.weight = nn.Parameter(torch.zeros(width))
-        self.bias = nn.Parameter(torch.zeros(1))
-        self.register_buffer("mean", torch.zeros(width))
-        self.register_buffer("spread", torch.ones(width))
+        self.parameters = np.zeros(width + 1)
+        self.mean, self.spread = np.zeros(width), np.ones(width)
 
     def calibrate(self, context: ClassContext) -> None:
-        values = self._summary(context)
-        known = ~values.isnan()
-        count = known.sum(0).clamp_min(1)
-        mean = values.nan_to_num(0.0).sum(0) / count
-        deviation = torch.where(known, values - mean, 0.0)
-        spread = (deviation.square().sum(0) / count).sqrt()
-        self.mean = mean
-        self.spread = torch.where(spread > 1e-6, spread, math.inf)  # a constant input is no input
+        values = self._summary(context).astype(np.float64)
+        known = ~np.isnan(values)
+        count = np.maximum(known.sum(0), 1)
+        self.mean = np.where(known, values, 0).sum(0) / count
+        spread = np.sqrt((np.where(known, values - self.mean, 0) ** 2).sum(0) / count)
+        self.spread = np.where(spread > 1e-6, spread, np.inf)  # a constant input is no input
 
-    def inputs(self, context: ClassContext) -> Tensor:
+    def inputs(self, context: ClassContext) -> Array:
         standard = (self._summary(context) - self.mean) / self.spread
-        return standard.nan_to_num(0.0)
+        return np.nan_to_num(standard).astype(context.shots.dtype)
 
-    def score(self, inputs: Tensor) -> Tensor:
-        return inputs @ self.weight + self.bias
+    def score(self, inputs: Array) -> Array:
+        weight = self.parameters.astype(inputs.dtype)
+        return inputs @ weight[:-1] + weight[-1]
 
-    def _summary(self, context: ClassContext) -> Tensor:
-        top = context.similarity.topk(self.top, dim=1).values
-        rest = [context.similarity.mean(1), context.tightness, context.shots.log()]
-        return torch.cat([top, torch.stack(rest, 1)], 1)
+    def gradient(self, inputs: Array, by_beta: Array) -> Array:
+        return np.append(by_beta @ inputs, by_beta.sum())
+
+    def _summary(self, context: ClassContext) -> Array:
+        top = -np.sort(-context.similarity, axis=1)[:, : self.top]
+        rest = [context.similarity.mean(1), context.tightness, np.log(context.shots)]
+        return np.column_stack([top, *rest])
+
+    def arrays(self) -> dict[str, Array]:
+        offset = self.parameters[-1:]
+        return {
+            "weight": self.parameters[:-1],
+            "bias": offset,
+            "mean": self.mean,
+            "spread": self.spread,
+        }
+
+    def load(self, arrays: dict[str, Array]) -> None:
+        parts = [arrays["weight"], arrays["bias"]]
+        self.parameters = np.concatenate(parts).astype(np.float64)
+        self.mean, self.spread = (arrays[k].astype(np.float64) for k in ("mean", "spread"))
 
 
-def _linear(n_in: int, n_out: int, generator: torch.Generator) -> nn.Linear:
-    """torch's usual initialisation, drawn from an explicit generator."""
-    layer = nn.utils.skip_init(nn.Linear, n_in, n_out)
-    bound = 1 / math.sqrt(n_in)
-    with torch.no_grad():
-        layer.weight.uniform_(-bound, bound, generator=generator)
-        layer.bias.uniform_(-bound, bound, generator=generator)
-    return layer
+def adam(lr: float) -> Callable[[Array, Array], Array]:
+    """An Adam step: gradient (p,), parameters (p,) -> parameters (p,)."""
+    first, second, count = 0.0, 0.0, 0
+
+    def step(gradient: Array, parameters: Array) -> Array:
+        nonlocal first, second, count
+        count += 1
+        first = 0.9 * first + 0.1 * gradient
+        second = 0.999 * second + 0.001 * gradient**2
+        rate = lr * math.sqrt(1 - 0.999**count) / (1 - 0.9**count)
+        eps = 1e-8 * math.sqrt(1 - 0.999**count)
+        return parameters - rate * first / (np.sqrt(second) + eps)
+
+    return step
+
+
+def sgd(lr: float, momentum: float = 0.9) -> Callable[[Array, Array], Array]:
+    """A step of gradient descent with momentum: gradient (p,), parameters (p,) -> (p,)."""
+    velocity: Array | float = 0.0
+
+    def step(gradient: Array, parameters: Array) -> Array:
+        nonlocal velocity
+        velocity = momentum * velocity + gradient
+        return parameters - lr * velocity
+
+    return step
+
+
+OPTIMISERS: dict[str, Callable[[float], Callable[[Array, Array], Array]]] = {"adam": adam, "sgd": sgd}
+#: Kinds of adapter: a function (recipe, B, rng) -> an untrained one.
+KINDS: Registry[Callable[..., Adapter]] = Registry("adapter kind")

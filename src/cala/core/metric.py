@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Protocol
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from cala.core.prototypes import PrototypeTable, normalise, parts_of
-from cala.core.stored_rows import Features
+from cala.core.cala import PrototypeTable, normalise
+from cala.core.rows import Array, Features, parts_of
 from cala.registry import check_choice
 
 
@@ -18,9 +17,9 @@ class Metric(Protocol):
 
     name: ClassVar[str]
 
-    def __call__(self, features: Tensor) -> Tensor: ...
+    def __call__(self, features: Array) -> Array: ...
 
-    def tensors(self) -> dict[str, Tensor]:
+    def arrays(self) -> dict[str, Array]:
         """What was learned: the constructor's arguments."""
         ...
 
@@ -30,10 +29,10 @@ class CosineMetric:
 
     name: ClassVar[str] = "cosine"
 
-    def __call__(self, features: Tensor) -> Tensor:
+    def __call__(self, features: Array) -> Array:
         return normalise(features)
 
-    def tensors(self) -> dict[str, Tensor]:
+    def arrays(self) -> dict[str, Array]:
         return {}
 
 
@@ -48,15 +47,17 @@ class WhitenedMetric:
 
     name: ClassVar[str] = "whitened"
 
-    def __init__(self, mean: Tensor, matrix: Tensor) -> None:
+    def __init__(self, mean: Array, matrix: Array) -> None:
         self.mean = mean
         self.matrix = matrix
 
-    def __call__(self, features: Tensor) -> Tensor:
+    def __call__(self, features: Array) -> Array:
         # Centred rows have unit length too, where scatter is learned; here their length is lost.
-        return _normalise_(_rooted(features).sub_(self.mean) @ self.matrix)
+        rows = _rooted(features)
+        rows -= self.mean
+        return normalise(rows @ self.matrix)
 
-    def tensors(self) -> dict[str, Tensor]:
+    def arrays(self) -> dict[str, Array]:
         return {"mean": self.mean, "matrix": self.matrix}
 
 
@@ -68,9 +69,9 @@ METRICS: dict[str, type[CosineMetric] | type[WhitenedMetric]] = {
 def fit_metric(
     name: str,
     features: Features,
-    columns: Tensor,
+    columns: Array,
     shrinkage: float | str = "auto",
-    rows: Tensor | None = None,
+    rows: Array | None = None,
 ) -> Metric:
     """The named metric, learned from base features (n, d) and their classes (n,).
 
@@ -80,22 +81,22 @@ def fit_metric(
     kind = METRICS[name]
     if issubclass(kind, WhitenedMetric):
         mean, matrix = fit_whitening(features, columns, shrinkage, rows)
-        return kind(mean.to(features.dtype), matrix.to(features.dtype))
+        return kind(mean.astype(features.dtype), matrix.astype(features.dtype))
     return kind()
 
 
-def restore_metric(name: str, tensors: dict[str, Tensor]) -> Metric:
-    """The metric that `Metric.tensors` came from."""
+def restore_metric(name: str, arrays: dict[str, Array]) -> Metric:
+    """The metric that `Metric.arrays` came from."""
     check_choice("metric", name, METRICS)
-    return METRICS[name](**tensors)
+    return METRICS[name](**arrays)
 
 
 def fit_whitening(
     features: Features,
-    columns: Tensor,
+    columns: Array,
     shrinkage: float | str = "auto",
-    rows: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
+    rows: Array | None = None,
+) -> tuple[Array, Array]:
     """Base mean (d,) and a root W (d, d) of (Σ_w + shrinkage·(tr Σ_w / d)·I)⁻¹ = W·Wᵀ.
 
     Σ_w is the pooled within-class covariance of the rooted, centred rows.
@@ -104,32 +105,34 @@ def fit_whitening(
     shrinkage : a number, or "auto" for `default_shrinkage`
     rows : (m,) learn from these rows alone
     """
+    from scipy.linalg import solve_triangular
+
     n, dim = len(features) if rows is None else len(rows), features.shape[1]
-    mean = torch.zeros(dim, dtype=torch.float64, device=features.device)
+    mean = np.zeros(dim)
     for part, _ in parts_of(features, columns, rows):
-        mean += _rooted(part).sum(0, dtype=torch.float64)
+        mean += _rooted(part).sum(0, dtype=np.float64)
     mean /= n
 
-    moment = torch.zeros(dim, dim, dtype=torch.float64, device=features.device)
+    moment = np.zeros((dim, dim))
 
-    def centred_parts() -> Iterator[tuple[Tensor, Tensor]]:
+    def centred_parts() -> Iterator[tuple[Array, Array]]:
         for part, own in parts_of(features, columns, rows):
-            centred = _normalise_(_rooted(part).to(torch.float64).sub_(mean))
-            moment.addmm_(centred.T, centred)
+            centred = normalise(_rooted(part).astype(np.float64) - mean)
+            np.add(moment, centred.T @ centred, out=moment)
             yield centred, own
 
     table = PrototypeTable.of(centred_parts(), int(columns.max()) + 1, dim)
+    table = table.at(table.counts > 0)
     freedom = max(n - len(table), 1)
     within = (moment - table.sums.T @ table.means) / freedom
     level = float(within.diagonal().mean())
     if level <= 1e-12:  # one image per class: nothing is known about scatter
-        return mean, torch.eye(dim, dtype=torch.float64, device=features.device)
+        return mean, np.eye(dim)
     factor = default_shrinkage(dim, freedom) if isinstance(shrinkage, str) else shrinkage
-    identity = torch.eye(dim, dtype=torch.float64, device=features.device)
     # Any root of the inverse gives the same cosines; the triangular one is ten times cheaper
     # than the symmetric one. The second term keeps it defined where shrinkage is 0.
-    root = torch.linalg.cholesky(within + (factor + 1e-9) * level * identity)
-    return mean, torch.linalg.solve_triangular(root, identity, upper=False).T.contiguous()
+    root = np.linalg.cholesky(within + (factor + 1e-9) * level * np.eye(dim))
+    return mean, np.ascontiguousarray(solve_triangular(root, np.eye(dim), lower=True).T)
 
 
 def default_shrinkage(dim: int, freedom: int) -> float:
@@ -141,10 +144,9 @@ def default_shrinkage(dim: int, freedom: int) -> float:
     return float(0.5 + 3 * (dim / freedom) ** 0.5)
 
 
-def _rooted(features: Tensor) -> Tensor:
-    return _normalise_(features.abs().sqrt_().mul_(features.sign()))  # ONNX has no copysign
-
-
-def _normalise_(x: Tensor) -> Tensor:
-    """`normalise` in place, for what is a temporary anyway."""
-    return x.div_(torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_min_(1e-12))
+def _rooted(features: Array) -> Array:
+    """Signed square roots of unit length: a new array."""
+    rows = np.abs(features)
+    np.sqrt(rows, out=rows)
+    np.copysign(rows, features, out=rows)
+    return normalise(rows)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from cala.core.pseudo import Episode
+from cala.core.cala import Episode
+from cala.core.rows import Array
 from cala.metrics import TradeOff, trade_off_from_switches
 from cala.registry import check_choice
 
@@ -16,26 +15,25 @@ OBJECTIVES = ("accuracy", "harmonic")
 CURVE_POINTS = 512
 
 
-@torch.no_grad()
-def pseudo_trade_off(episodes: Sequence[Episode], shifts: Sequence[Tensor]) -> TradeOff:
-    """The trade-off curve of scored episodes whose novel columns are shifted by γβ.
+def pseudo_trade_off(episodes: Sequence[Episode], shifts: Sequence[Array]) -> TradeOff:
+    """The trade-off curve of played episodes whose novel columns are shifted by γβ.
 
     Every class weighs the same, as in training. At most `CURVE_POINTS` points are kept, so that
     a model can store its curve and move along it later without any image.
 
     shifts : one (F,) per episode
     """
-    parts: dict[bool, list[tuple[Tensor, Tensor, Tensor]]] = {True: [], False: []}
+    parts: dict[bool, list[tuple[Array, Array, Array]]] = {True: [], False: []}
     for episode, shift in zip(episodes, shifts, strict=True):
         s = episode.scores
-        best, winner = s.novel.best(shift)
+        best, winner = s.best(shift)
         switch, is_base = s.base_max - best, s.own < 0
-        right = torch.where(is_base, s.base_right, winner == s.own)
+        right = np.where(is_base, s.base_right, winner == s.own)
         for side in (True, False):
             rows = is_base == side
             parts[side].append((switch[rows], right[rows], s.weight[rows]))
     base, novel = (
-        [torch.cat(column).cpu().numpy() for column in zip(*parts[side], strict=True)]
+        [np.concatenate(column) for column in zip(*parts[side], strict=True)]
         for side in (True, False)
     )
     curve = trade_off_from_switches(base[0], base[1], novel[0], novel[1], base[2], novel[2])

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from cala.core.losses import Scores
-from cala.core.mixing import FakePool
-from cala.core.similarity import ClassContext
+from cala.core.fakes import FakePool
+from cala.core.rows import Array
 from cala.errors import InputError
 
 
@@ -36,7 +34,7 @@ class EpisodePlan:
         return replace(self, way=way, sessions=sessions, shots=shots)
 
     def within(self, room: int) -> EpisodePlan:
-        """A plan of so many fake classes at the most."""
+        """A plan of at most `room` fake classes."""
         if room < 1:
             raise InputError(
                 "there is no room for another class, so none can be tried out: an adapter needs "
@@ -61,37 +59,34 @@ def servable_shots(shots: tuple[int, ...], images: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Draw:
-    """Rows of a pool chosen for one episode, with F fake classes.
+class EpisodeDraw:
+    """Images of a pool chosen for one episode with F fake classes.
 
-    fakes : (F,) index into the pool
+    fakes : (F,) index into the pool, in order of arrival
+    sessions : (F,) the pseudo session that each arrives in, ascending
     shot_rows, shot_of : (S,) image index and fake class 0..F-1 of every shot
     query_rows, query_of : (Q,) the same for queries
     """
 
-    fakes: Tensor
-    shot_rows: Tensor
-    shot_of: Tensor
-    query_rows: Tensor
-    query_of: Tensor
+    fakes: Array
+    sessions: Array
+    shot_rows: Array
+    shot_of: Array
+    query_rows: Array
+    query_of: Array
 
 
-@dataclass(frozen=True)
-class Episode:
-    """A scored episode: what the adapter reads, and what its answer is judged by."""
-
-    context: ClassContext
-    scores: Scores
-
-
-def draw_fakes(pairs: Tensor, way: int, sessions: int, generator: torch.Generator) -> Tensor:
-    """Fake classes for one episode: (F,) indices into `pairs`, F at most way·sessions.
+def draw_fakes(
+    pairs: Array, way: int, sessions: int, rng: np.random.Generator
+) -> tuple[Array, Array]:
+    """Fake classes for one episode and the session of each: (F,), (F,), F at most way·sessions.
 
     A pair is used at most once per episode; inside one session all parents are distinct.
     """
-    order = torch.randperm(len(pairs), generator=generator).tolist()
+    order = rng.permutation(len(pairs)).tolist()
     parents = pairs.tolist()
     chosen: list[int] = []
+    sizes: list[int] = []
     for _ in range(sessions):
         taken: set[int] = set()
         session: list[int] = []
@@ -107,29 +102,20 @@ def draw_fakes(pairs: Tensor, way: int, sessions: int, generator: torch.Generato
                 passed.extend(order[position + 1 :])
                 break
         chosen += session
+        sizes.append(len(session))
         order = passed
-    return torch.tensor(chosen, dtype=torch.int64)
+    return np.array(chosen, dtype=np.int64), np.repeat(np.arange(sessions), sizes)
 
 
-def draw_episode(pool: FakePool, plan: EpisodePlan, generator: torch.Generator) -> Draw:
+def draw_episode(pool: FakePool, plan: EpisodePlan, rng: np.random.Generator) -> EpisodeDraw:
     """Choose fake classes and split the images of each into shots and queries."""
-    fakes = draw_fakes(pool.pairs.cpu(), plan.way, plan.sessions, generator)
-    choice = torch.randint(len(plan.shots), (len(fakes), 1), generator=generator)
-    k = torch.tensor(plan.shots)[choice]
-    images = torch.rand(len(fakes), pool.images, generator=generator).argsort(1)
-    place = torch.arange(pool.images)
+    fakes, sessions = draw_fakes(pool.pairs, plan.way, plan.sessions, rng)
+    k = np.array(plan.shots)[rng.integers(len(plan.shots), size=(len(fakes), 1))]
+    images = rng.random((len(fakes), pool.images)).argsort(1)
+    place = np.arange(pool.images)
     is_shot = place < k
     is_query = ~is_shot & (place < k + plan.queries)
-    owner = torch.arange(len(fakes))[:, None].expand_as(images)
-    return Draw(fakes, images[is_shot], owner[is_shot], images[is_query], owner[is_query])
-
-
-def draw_base_queries(columns: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """At most `count` rows of every base class, at random: row indices into `columns` (n,)."""
-    columns = columns.cpu()
-    shuffled = torch.randperm(len(columns), generator=generator)
-    order = shuffled[columns[shuffled].argsort(stable=True)]
-    counts = torch.bincount(columns)
-    starts = counts.cumsum(0) - counts
-    rank = torch.arange(len(columns)) - starts[columns[order]]
-    return order[rank < count]
+    owner = np.broadcast_to(np.arange(len(fakes))[:, None], images.shape)
+    return EpisodeDraw(
+        fakes, sessions, images[is_shot], owner[is_shot], images[is_query], owner[is_query]
+    )

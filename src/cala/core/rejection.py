@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
+import numpy as np
+from typing_extensions import Self
+
+from cala.core.rows import Array
 
 MOST_POINTS = 512
 
@@ -29,42 +31,42 @@ class Rejection:
     Without a base table (size 0) nothing is known about how images score: it is off.
     """
 
-    shots: Tensor
-    scores: Tensor
-    sizes: Tensor
+    shots: Array
+    scores: Array
+    sizes: Array
 
     @classmethod
-    def of(cls, base: Tensor, novel: dict[int, Tensor]) -> Rejection:
+    def of(cls, base: Array, novel: dict[int, Array]) -> Self:
         """From the scores of base queries (n,) and, per number of shots, of queries (m,) of such
         classes. A number of shots without any query is left out."""
         shots = sorted(k for k, scores in novel.items() if len(scores))
         rows = [thinned(base), *(thinned(novel[k]) for k in shots)]
-        sizes = torch.tensor([len(row) for row in rows])
-        table = torch.full((len(rows), max(int(sizes.max()), 1)), torch.inf, dtype=torch.float64)
+        sizes = np.array([len(row) for row in rows])
+        table = np.full((len(rows), max(int(sizes.max()), 1)), np.inf)
         for i, row in enumerate(rows):
             table[i, : len(row)] = row
-        return cls(torch.tensor(shots, dtype=torch.int64), table, sizes)
+        return cls(np.array(shots, dtype=np.int64), table, sizes)
 
     @classmethod
-    def off(cls) -> Rejection:
+    def off(cls) -> Self:
         """Nothing is ever unknown."""
-        return cls.of(torch.zeros(0), {})
+        return cls.of(np.zeros(0), {})
 
     @property
     def is_on(self) -> bool:
         return bool(self.sizes[0] > 0)
 
-    def row_of(self, shots: Tensor, n_base: int) -> Tensor:
+    def row_of(self, shots: Array, n_base: int) -> Array:
         """Which row of the table speaks for each class: (C,) shots -> (C,).
 
         A class takes the largest K not above its own number of shots, or the smallest there is.
         """
-        place = torch.searchsorted(self.shots, shots.cpu().contiguous(), right=True)
-        rows = place.clamp_min(min(1, len(self.shots)))
+        place = np.searchsorted(self.shots, shots, side="right")
+        rows = np.maximum(place, min(1, len(self.shots)))
         rows[:n_base] = 0
         return rows
 
-    def p_values(self, scores: Tensor, shots: Tensor, n_base: int) -> Tensor:
+    def p_values(self, scores: Array, shots: Array, n_base: int) -> Array:
         """The largest p-value that any class gives: (n,) float64 in (0, 1]; 1 where it is off.
 
         scores : (n, C) score of each image for each class, base columns first
@@ -73,41 +75,36 @@ class Rejection:
         Within one row of the table a higher score is a higher p-value, so only the best class
         of each row counts.
         """
-        best = torch.zeros(len(scores), dtype=torch.float64)
+        best = np.zeros(len(scores))
         if not self.is_on:
             return best + 1
-        rows = self.row_of(shots, n_base).to(scores.device)
-        for row in rows.unique().tolist():
-            top = scores[:, rows == row].amax(1).to("cpu", torch.float64)
-            best = torch.maximum(best, p_value(self.scores[row, : self.sizes[row]], top))
+        rows = self.row_of(shots, n_base)
+        for row in np.unique(rows).tolist():
+            top = scores[:, rows == row].max(1).astype(np.float64)
+            best = np.maximum(best, p_value(self.scores[row, : self.sizes[row]], top))
         return best
 
-    def tensors(self) -> dict[str, Tensor]:
+    def arrays(self) -> dict[str, Array]:
         """What a model on disk keeps."""
         return {"shots": self.shots, "scores": self.scores, "sizes": self.sizes}
 
-    @classmethod
-    def from_tensors(cls, tensors: dict[str, Tensor]) -> Rejection:
-        """The one that `tensors` came from."""
-        return cls(tensors["shots"], tensors["scores"], tensors["sizes"])
 
-
-def p_value(calibration: Tensor, scores: Tensor) -> Tensor:
+def p_value(calibration: Array, scores: Array) -> Array:
     """(1 + how many calibration scores are not above) / (1 + all of them).
 
     calibration : (m,) ascending; scores : (n,) -> (n,)
 
-    >>> p_value(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0.0, 2.0]))
-    tensor([0.2500, 0.7500], dtype=torch.float64)
+    >>> p_value(np.array([1.0, 2.0, 3.0]), np.array([0.0, 2.0]))
+    array([0.25, 0.75])
     """
-    below = torch.searchsorted(calibration, scores.to(calibration.dtype), right=True)
-    return (1 + below).to(torch.float64) / (1 + len(calibration))
+    below = np.searchsorted(calibration, scores, side="right")
+    return (1 + below) / (1 + len(calibration))
 
 
-def thinned(scores: Tensor, most: int = MOST_POINTS) -> Tensor:
+def thinned(scores: Array, most: int = MOST_POINTS) -> Array:
     """Scores in ascending order, float64; of more than `most` that many, evenly spread."""
-    ordered = scores.detach().to("cpu", torch.float64).sort().values
+    ordered = np.sort(scores.astype(np.float64))
     if len(ordered) <= most:
         return ordered
-    places = (torch.arange(1, most + 1, dtype=torch.float64) * (len(ordered) + 1) / (most + 1)) - 1
-    return ordered[places.round().long()]
+    places = np.arange(1, most + 1) * (len(ordered) + 1) / (most + 1) - 1
+    return ordered[np.rint(places).astype(np.int64)]

@@ -6,36 +6,25 @@ import warnings
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 from typing_extensions import Self
 
 from cala.core.adapters import Adapter, ScalarAdapter
-from cala.core.mixing import FakePool
+from cala.core.cala import ClassContext, PrototypeTable, adjusted_logits, normalise, novel_shift
 from cala.core.operating_point import choose_delta
-from cala.core.prototypes import PrototypeTable, normalise
-from cala.core.similarity import ClassContext
-from cala.core.stored_rows import Features
+from cala.core.rows import Array
 from cala.errors import BaseQueryWarning
-from cala.heads.around import AroundHead
-from cala.heads.base import Head, Judge, State
-from cala.heads.checks import (
-    check_fakes,
-    check_features,
-    check_holdout,
-    check_labels,
-    check_operating_point,
-    check_streams,
-)
-from cala.heads.fairness import coverage
-from cala.heads.pseudo_training import make_adapter, train_adapter
+from cala.heads.adapter_training import train_adapter
+from cala.heads.base import Head, State
+from cala.heads.base_data import BaseData
+from cala.heads.checks import check_operating_point
 from cala.heads.recipe import AdapterRecipe
+from cala.heads.wrapper import HeadWrapper
 from cala.metrics import TradeOff
 
 NO_CURVE = TradeOff(np.full(1, -np.inf), np.full(1, np.nan), np.full(1, np.nan))
 
 
-class AdaptedHead(AroundHead):
+class AdaptedHead(HeadWrapper):
     """A host and an adapter trained on the host's own logits.
 
     β of a novel class is computed when its prototype is made or changed, and never otherwise;
@@ -47,9 +36,10 @@ class AdaptedHead(AroundHead):
     """
 
     name = "adapted"
+    beta: Array = np.zeros(0)  # type: ignore[assignment]
 
     def __init__(self, host: Head, recipe: AdapterRecipe, *, seed: int = 0) -> None:
-        self.host = host
+        self._host = host
         self.recipe = recipe
         self.seed = seed
         self.gamma = recipe.gamma
@@ -57,102 +47,57 @@ class AdaptedHead(AroundHead):
         self.adapter: Adapter = ScalarAdapter()
         self.trained_as = recipe
         self.curve = NO_CURVE
-        self.beta = torch.zeros(0)
-        self._reference = torch.zeros(0, 0)
+        self.beta = np.zeros(0)
+        self._reference = np.zeros((0, 0))  # (B, d) unit base prototypes
 
-    def fit_base(
-        self,
-        features: Features,
-        labels: Tensor,
-        *,
-        fakes: FakePool | None = None,
-        holdout: Tensor | None = None,
-    ) -> Self:
-        check_streams(self.host, features)
-        features = check_features(features)
-        labels = check_labels(labels, features)
-        fakes = check_fakes(fakes, features.shape[1])
-        holdout = check_holdout(holdout, len(features))
+    @property
+    def adapted(self) -> bool:
+        return True
+
+    def fit_base(self, data: BaseData) -> Self:
         fitted = self.blank()
-        fitted.host.fit_base(features, labels, fakes=fakes, holdout=holdout)
-        columns = torch.searchsorted(
-            torch.tensor(fitted.host.classes, device=labels.device), labels
-        )
-        _warn_of_base_queries(fitted.host, columns, holdout)
-        trained = train_adapter(
-            fitted.host,
-            self.recipe,
-            features,
-            columns,
-            fakes=fakes,
-            holdout=holdout,
-            seed=self.seed,
-        )
+        fitted._host.fit_base(data)
+        _warn_of_base_queries(data)
+        trained = train_adapter(fitted._host, self.recipe, data, seed=self.seed)
         fitted.adapter, fitted.curve = trained.adapter, trained.curve
         fitted.trained_as, fitted.gamma = trained.recipe, trained.recipe.gamma
-        fitted._reference = normalise(fitted.host.prototypes)
-        fitted.beta = fitted._reference.new_zeros(fitted.n_base)
+        fitted._reference = normalise(fitted._host.prototypes)
+        fitted.beta = np.zeros(fitted.n_base, fitted.dtype)
         return self._become(fitted)
 
-    def add(self, features: Tensor, labels: Tensor) -> Self:
-        host = self.host.fork().add(features, labels)
-        return self._grown(host, torch.as_tensor(labels))
-
-    def add_unit(self, unit: Tensor, labels: Tensor) -> Self:
-        return self._grown(self.host.fork().add_unit(unit, labels), labels)
-
-    @torch.no_grad()
-    def _grown(self, host: Head, labels: Tensor) -> Self:
+    def add_unit(self, unit: Array, labels: Array) -> Self:
+        host = self._host.fork().add_unit(unit, labels)
         base, old, now = self.n_base, len(self.beta), len(host.classes)
         again = set(labels.tolist()).intersection(self.classes[base:])  # most often none
         columns = [i for i in range(base, old) if self.classes[i] in again] if again else []
         columns += range(old, now)
-        beta = self.beta.new_zeros(now)
+        beta = np.zeros(now, self.dtype)
         beta[:old] = self.beta
         if columns:
-            at = torch.tensor(columns, device=beta.device)
+            at = np.array(columns)
             context = ClassContext.of(host.prototypes_at(at), host.table.at(at), self._reference)
             beta[at] = self.adapter(context)
         grown = self.fork()
-        grown.host, grown.beta = host, beta
+        grown._host, grown.beta = host, beta
         return self._become(grown)
 
-    def logits(self, features: Tensor) -> Tensor:
-        return self.host.logits(features).add_(self.shift)
-
-    def unit_logits(self, unit: Tensor, members: Tensor | None = None) -> Tensor:
-        return self.host.unit_logits(unit, members).add_(self.shift)
-
-    def linear_form(self) -> tuple[Tensor, Tensor]:
-        weights, bias = self.host.linear_form()
-        return weights, bias + self.shift
-
-    def linear_at(self, columns: Tensor) -> tuple[Tensor, Tensor]:
-        weights, bias = self.host.linear_at(columns)
-        return weights, bias + self._shift_at(columns)
-
-    def linear_bias(self) -> Tensor:
-        return self.host.linear_bias() + self.shift
-
-    def new_row(self, unit: Tensor) -> tuple[Tensor, Tensor]:
-        weights, bias = self.host.new_row(unit)
-        table = PrototypeTable.of_one(unit)
-        context = ClassContext.of(self.host.new_prototype(unit), table, self._reference)
-        beta = self.adapter(context)
-        return weights, bias + self.gamma * beta + self.delta
+    def unit_logits(self, unit: Array, members: Array | None = None) -> Array:
+        return adjusted_logits(self._host.unit_logits(unit, members), self.shift)
 
     @property
-    def shift(self) -> Tensor:
-        """What is added to each column: (C,)."""
-        shift = self.gamma * self.beta
-        shift[self.n_base :] += self.delta
-        return shift
+    def shift(self) -> Array:
+        return novel_shift(self.beta, self.n_base, self.gamma, self.delta)
 
-    def _shift_at(self, columns: Tensor) -> Tensor:
-        """`shift` of some columns (m,), without a look at the others."""
-        shift = self.gamma * self.beta[columns]
-        shift[columns >= self.n_base] += self.delta
-        return shift
+    def linear_form(self) -> tuple[Array, Array]:
+        weights, bias = self._host.linear_form()
+        return weights, bias + self.shift
+
+    def new_row(self, unit: Array) -> tuple[Array, Array]:
+        weights, bias = self._host.new_row(unit)
+        table = PrototypeTable.empty(0, unit.shape[1]).extended(unit, np.zeros(len(unit), np.int64))
+        prototype = self._host.new_prototype(unit)  # type: ignore[attr-defined]
+        beta = self.adapter(ClassContext.of(prototype, table, self._reference))
+        return weights, bias + novel_shift(beta, 0, self.gamma, self.delta)
 
     def set_operating_point(
         self,
@@ -169,21 +114,15 @@ class AdaptedHead(AroundHead):
     def forget(self, label: int) -> Self:
         column = self.classes.index(label) if label in self.classes else -1
         smaller = self.fork()
-        smaller.host = self.host.fork().forget(label)
-        smaller.beta = torch.cat([self.beta[:column], self.beta[column + 1 :]])
+        smaller._host = self._host.fork().forget(label)
+        smaller.beta = np.delete(self.beta, column)
         return self._become(smaller)
 
-    def judges(
-        self, features: Features, columns: Tensor, generator: torch.Generator
-    ) -> list[Judge]:
-        return self.host.judges(features, columns, generator)
-
     def blank(self) -> Self:
-        return type(self)(self.host.blank(), self.recipe, seed=self.seed)
+        return type(self)(self._host.blank(), self.recipe, seed=self.seed)
 
     def state(self) -> State:
-        host = self.host.state()
-        curve = {f"curve.{k}": torch.as_tensor(v) for k, v in vars(self.curve).items()}
+        host = self._host.state()
         return {
             "name": self.name,
             "config": {
@@ -200,8 +139,8 @@ class AdaptedHead(AroundHead):
             "tensors": {
                 "beta": self.beta,
                 "reference": self._reference,
-                **curve,
-                **{f"adapter.{k}": v for k, v in self.adapter.state_dict().items()},
+                **{f"curve.{k}": v for k, v in vars(self.curve).items()},
+                **{f"adapter.{k}": v for k, v in self.adapter.arrays().items()},
                 **{f"host.{k}": v for k, v in host["tensors"].items()},
             },
         }
@@ -218,20 +157,19 @@ class AdaptedHead(AroundHead):
         head.gamma, head.delta = meta["gamma"], meta["delta"]
         head.trained_as = AdapterRecipe.from_json(meta["trained_as"])
         head.beta, head._reference = tensors["beta"], tensors["reference"]
-        head.curve = TradeOff(**{k: v.numpy() for k, v in _part(tensors, "curve.").items()})
-        adapter = make_adapter(head.trained_as, len(head._reference), torch.Generator())
-        head.adapter = adapter.to(head.beta.device, host.dtype).requires_grad_(False)
-        head.adapter.load_state_dict(_part(tensors, "adapter."))
+        head.curve = TradeOff(**_part(tensors, "curve."))
+        head.adapter = head.trained_as.make(len(head._reference), np.random.default_rng(0))
+        head.adapter.load(_part(tensors, "adapter."))
         return head
 
 
-def _warn_of_base_queries(host: Head, columns: Tensor, holdout: Tensor | None) -> None:
+def _warn_of_base_queries(data: BaseData) -> None:
     """Say which base queries may be rows that trained the encoder."""
     trained = (
         "if the encoder was trained on these rows base looks safer than it is and β comes out "
         "too large"
     )
-    if holdout is None:
+    if data.holdout is None:
         warnings.warn(
             f"no hold-out: base queries are scored by leave-one-out, but {trained}; "
             'pass the rows that it was not trained on as `holdout` (holdout="all" in '
@@ -240,7 +178,7 @@ def _warn_of_base_queries(host: Head, columns: Tensor, holdout: Tensor | None) -
             stacklevel=3,
         )
         return
-    covered, classes = coverage(host, columns, holdout)
+    covered, classes = data.coverage()
     if covered < classes:
         warnings.warn(
             f"the hold-out covers {covered} of {classes} base classes: queries of the others are "

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import Any
+
+import numpy as np
 
 from cala.core.calibration import fit_concentration, standardised_tightness
+from cala.core.rows import Array
 from cala.heads.base import State
 from cala.heads.nearest_mean import NearestMean
-from cala.heads.registry import HEADS
 
 MIN_CLASSES = 10
 
 
-@HEADS.register("calibrated-mean", "nearest mean; each base class's slope follows its tightness")
 class CalibratedMean(NearestMean):
     """Base logits slope_b·cos + offset_b, novel logits s·cos.
 
@@ -23,47 +23,45 @@ class CalibratedMean(NearestMean):
 
     name = "calibrated-mean"
 
-    _slope: Tensor  # (C,)
-    _offset: Tensor  # (C,)
+    _slope: Array  # (C,)
+    _offset: Array  # (C,)
 
-    def _scaled(self, cosines: Tensor) -> Tensor:
-        return cosines.mul_(self._slope).add_(self._offset)
+    def _scaled(self, cosines: Array) -> Array:
+        cosines *= self._slope
+        cosines += self._offset
+        return cosines
 
-    def linear_form(self) -> tuple[Tensor, Tensor]:
-        return self._slope[:, None] * self._weights, self.linear_bias()
+    def linear_form(self) -> tuple[Array, Array]:
+        return self._slope[:, None] * self._weights, self._offset.copy()
 
-    def linear_at(self, columns: Tensor) -> tuple[Tensor, Tensor]:
-        return self._slope[columns, None] * self._weights[columns], self._offset[columns]
-
-    def linear_bias(self) -> Tensor:
-        return self._offset.clone()
-
-    def _fit_scale(self, cosines: Tensor, own: Tensor) -> None:
+    def _fit_scale(self, cosines: Array, own: Array) -> None:
         super()._fit_scale(cosines, own)
-        self._slope = cosines.new_full((self.n_base,), self.scale)
-        self._offset = cosines.new_zeros(self.n_base)
-        if self.n_base < MIN_CLASSES or len(own) == 0:
-            return
-        found = fit_concentration(
-            cosines,
-            own,
-            standardised_tightness(self.table),
-            self.scale,
-            free_scale=self.scale_option == "auto",
-        )
-        self._slope, self._offset = found.slope.to(self.dtype), found.offset.to(self.dtype)
-        self.scale = float(found.slope.log().mean().exp())
+        slope, offset = np.full(self.n_base, self.scale), np.zeros(self.n_base)
+        if self.n_base >= MIN_CLASSES and len(own):
+            found = fit_concentration(
+                cosines,
+                own,
+                standardised_tightness(self.table),
+                self.scale,
+                free_scale=self.scale_option == "auto",
+            )
+            slope, offset = found.slope, found.offset
+            self.scale = float(np.exp(np.log(slope).mean()))
+        self._slope, self._offset = slope.astype(self.dtype), offset.astype(self.dtype)
 
-    def _add(self, unit: Tensor, columns: Tensor) -> None:
+    def _scale_like(self, other: Any) -> None:
+        super()._scale_like(other)
+        self._slope, self._offset = other._slope, other._offset
+
+    def _add(self, unit: Array, columns: Array) -> None:
         super()._add(unit, columns)
         new = len(self.classes) - len(self._slope)
-        self._slope = torch.cat([self._slope, self._slope.new_full((new,), self.scale)])
-        self._offset = torch.cat([self._offset, self._offset.new_zeros(new)])
+        self._slope = np.concatenate([self._slope, np.full(new, self.scale, self.dtype)])
+        self._offset = np.concatenate([self._offset, np.zeros(new, self.dtype)])
 
     def _forget(self, column: int) -> None:
         super()._forget(column)
-        self._slope = torch.cat([self._slope[:column], self._slope[column + 1 :]])
-        self._offset = torch.cat([self._offset[:column], self._offset[column + 1 :]])
+        self._slope, self._offset = (np.delete(x, column) for x in (self._slope, self._offset))
 
     def state(self) -> State:
         state = super().state()

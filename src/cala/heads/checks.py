@@ -5,59 +5,52 @@ from __future__ import annotations
 import math
 import numbers
 from dataclasses import replace
-from typing import TYPE_CHECKING, overload
+from typing import Any, overload
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from cala.core.mixing import FakePool
+from cala.core.fakes import FakePool
 from cala.core.operating_point import OBJECTIVES
-from cala.core.stored_rows import Features, StoredRows
+from cala.core.rows import Array, Features, StoredRows
 from cala.errors import InputError
 from cala.registry import check_choice
-
-if TYPE_CHECKING:
-    from cala.heads.base import Head
 
 SQUARABLE = 1e15  # squares of larger numbers overflow float32, those of its inverse vanish
 
 
 @overload
 def check_features(
-    features: StoredRows, dim: int | None = None, dtype: torch.dtype | None = None
+    features: StoredRows, dim: int | None = None, dtype: Any = None
 ) -> StoredRows: ...
 @overload
-def check_features(
-    features: Tensor, dim: int | None = None, dtype: torch.dtype | None = None
-) -> Tensor: ...
-def check_features(
-    features: Features, dim: int | None = None, dtype: torch.dtype | None = None
-) -> Features:
-    """Finite, non-zero rows (n, d) in float32 or float64 (half precision is widened).
+def check_features(features: Array, dim: int | None = None, dtype: Any = None) -> Array: ...
+def check_features(features: Features, dim: int | None = None, dtype: Any = None) -> Features:
+    """Finite, non-zero rows (n, d) in float32 or float64 (other numbers become float32).
 
-    Rows on the disk are checked by whoever reads them.
+    Rows on disk are checked by whoever reads them.
     """
     if isinstance(features, StoredRows):
         _check_shape(features, dim)
         return features
-    features = torch.as_tensor(features)
+    features = np.asarray(features)
     _check_shape(features, dim)
-    if features.dtype != torch.float64:
-        features = features.to(torch.float32)
+    if features.dtype != np.float64:
+        features = features.astype(np.float32, copy=False)
     dtype = features.dtype if dtype is None else dtype
     if _plainly_fits(features):
-        return features.to(dtype)
-    peak = _peak(features)
-    bad = ~peak[:, 0].isfinite()
-    if bool(bad.any()):
+        return features.astype(dtype, copy=False)
+    peak = np.abs(features).max(1)
+    bad = ~np.isfinite(peak)
+    if bad.any():
         raise InputError(f"embeddings contain NaN or infinity in {rows_of(bad)}: remove those rows")
-    zero = peak[:, 0] == 0
-    if bool(zero.any()):
+    zero = peak == 0
+    if zero.any():
         raise InputError(
             f"embeddings are all zero in {rows_of(zero)}: a zero vector has no direction; "
             "remove those rows or check the encoder"
         )
-    return (features if _fits(peak) else features / peak).to(dtype)
+    fits = bool((peak >= 1 / SQUARABLE).all() and (peak <= SQUARABLE).all())
+    return (features if fits else features / peak[:, None]).astype(dtype, copy=False)
 
 
 def _check_shape(features: Features, dim: int | None) -> None:
@@ -72,48 +65,29 @@ def _check_shape(features: Features, dim: int | None) -> None:
         )
 
 
-def check_streams(head: Head, features: Features) -> None:
-    """Only some heads can learn from rows that are not in memory."""
-    if isinstance(features, StoredRows) and not head.streams:
-        raise InputError(
-            f"{head.name} needs all training embeddings in memory: give it an embeddings file "
-            "(.npz, .safetensors), or choose a method that streams, such as cala or cala-plus"
-        )
-
-
-def _plainly_fits(features: Tensor) -> bool:
-    """Whether lengths alone tell that `_fits`; they cost a tenth of what magnitudes do.
+def _plainly_fits(features: Array) -> bool:
+    """Whether lengths alone tell that squares fit into float32; cheaper than magnitudes.
 
     A row of d numbers and length l has a magnitude of at least l/√d and at most l. NaN and
     infinity have no length within bounds.
     """
-    low, high = torch.linalg.vector_norm(features, dim=1).aminmax()
-    return bool((low >= features.shape[1] ** 0.5 / SQUARABLE) & (high <= SQUARABLE))
+    with np.errstate(over="ignore", invalid="ignore"):
+        squared = np.einsum("nd,nd->n", features, features)
+    low, high = features.shape[1] / SQUARABLE**2, SQUARABLE**2
+    return bool(squared.min() >= low and squared.max() <= high)
 
 
-def _peak(features: Tensor) -> Tensor:
-    """The largest magnitude of each row, NaN if one is: (..., d) -> (..., 1), without a copy."""
-    low, high = features.aminmax(dim=-1, keepdim=True)
-    return torch.maximum(-low, high)
-
-
-def _fits(peak: Tensor) -> bool:
-    """Whether squares of such magnitudes fit into float32; those of NaN do not."""
-    low, high = peak.aminmax()
-    return bool((low >= 1 / SQUARABLE) & (high <= SQUARABLE))
-
-
-def check_labels(labels: Tensor, features: Features) -> Tensor:
-    """Integer labels, one per row of `features`."""
-    labels = torch.as_tensor(labels, device=features.device)
-    if labels.ndim != 1 or len(labels) != len(features):
+def check_labels(labels: Any, rows: int) -> Array:
+    """Integer labels, one per row."""
+    labels = np.asarray(labels)
+    if labels.ndim != 1 or len(labels) != rows:
         raise InputError(
-            f"{len(features)} embeddings but labels of shape {tuple(labels.shape)}: "
+            f"{rows} embeddings but labels of shape {tuple(labels.shape)}: "
             "give one label per embedding"
         )
-    if labels.is_floating_point() or labels.dtype == torch.bool:
+    if labels.dtype.kind not in "iu":
         raise InputError(f"labels are {labels.dtype}: heads take integer labels")
-    return labels.to(torch.int64)
+    return labels.astype(np.int64, copy=False)
 
 
 def check_fakes(fakes: FakePool | None, dim: int) -> FakePool | None:
@@ -130,31 +104,31 @@ def check_fakes(fakes: FakePool | None, dim: int) -> FakePool | None:
             f"pairs has shape {tuple(fakes.pairs.shape)}: give the two parents of each of the "
             f"{shape[0]} fake classes"
         )
-    peak = _peak(fakes.features)
-    bad = ~peak.isfinite().flatten(1).all(1)
-    if bool(bad.any()):
+    peak = np.maximum(fakes.features.max(2), -fakes.features.min(2))  # NaN stays NaN
+    bad = ~np.isfinite(peak).all(1)
+    if bad.any():
         raise InputError(f"fake contains NaN or infinity in {rows_of(bad)}: remove those classes")
-    zero = (peak == 0).flatten(1).any(1)
-    if bool(zero.any()):
+    zero = (peak == 0).any(1)
+    if zero.any():
         raise InputError(f"fake has all-zero images in {rows_of(zero)}: remove those classes")
     same = fakes.pairs[:, 0] == fakes.pairs[:, 1]
-    if bool(same.any()):
+    if same.any():
         raise InputError(f"pairs names one class twice in {rows_of(same)}: mix two classes")
-    return fakes if _fits(peak) else replace(fakes, features=fakes.features / peak)
+    fits = bool((peak >= 1 / SQUARABLE).all() and (peak <= SQUARABLE).all())
+    return fakes if fits else replace(fakes, features=fakes.features / peak[..., None])
 
 
-def check_holdout(holdout: Tensor | None, rows: int) -> Tensor | None:
+def check_holdout(holdout: Any, rows: int) -> Array | None:
     """One bool per row, at least one of them true."""
     if holdout is None:
         return None
-    holdout = torch.as_tensor(holdout)
-    if tuple(holdout.shape) != (rows,) or holdout.dtype != torch.bool:
-        kind = str(holdout.dtype).removeprefix("torch.")
+    holdout = np.asarray(holdout)
+    if tuple(holdout.shape) != (rows,) or holdout.dtype != bool:
         raise InputError(
-            f"holdout is {kind} of shape {tuple(holdout.shape)}: give one bool per row ({rows},), "
-            'or "all" if the encoder saw none of them'
+            f"holdout is {holdout.dtype} of shape {tuple(holdout.shape)}: give one bool per row "
+            f'({rows},), or "all" if the encoder saw none of them'
         )
-    if not bool(holdout.any()):
+    if not holdout.any():
         raise InputError('holdout marks no row: leave it out, or pass "all"')
     return holdout
 
@@ -189,8 +163,8 @@ def is_auto(value: object) -> bool:
     return isinstance(value, str) and value == "auto"
 
 
-def rows_of(mask: Tensor, most: int = 5) -> str:
+def rows_of(mask: Array, most: int = 5) -> str:
     """'row 3' or 'rows 3, 5, 8 and 2 more'."""
-    rows = mask.nonzero()[:, 0].tolist()
+    rows = np.flatnonzero(mask).tolist()
     more = f" and {len(rows) - most} more" if len(rows) > most else ""
     return ("row " if len(rows) == 1 else "rows ") + ", ".join(map(str, rows[:most])) + more

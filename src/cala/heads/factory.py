@@ -12,9 +12,6 @@ from cala.heads.base import Head, State
 from cala.heads.registry import ADAPTERS, HEADS
 from cala.registry import unknown
 
-PAPER_HOST = "nearest-mean"
-OWN_HOST = {"cala-plus": "calibrated-mean"}
-
 
 def method_names() -> list[str]:
     """Short names: all heads, and all adapters on their own host."""
@@ -28,7 +25,7 @@ def split_name(name: str) -> tuple[str, str | None]:
     (('nearest-mean', 'cala'), ('nearest-mean', None), ('nearest-mean', 'la'))
     """
     if name in ADAPTERS:
-        return OWN_HOST.get(name, PAPER_HOST), name
+        return ADAPTERS[name].host, name
     host, plus, adapter = str(name).partition("+")
     if host not in HEADS or (plus and adapter not in ADAPTERS):
         known = [*method_names(), *(f"HOST+{a}" for a in ADAPTERS)]
@@ -37,12 +34,12 @@ def split_name(name: str) -> tuple[str, str | None]:
 
 
 def default_metric(name: str) -> str:
-    """`cala-plus` alone brings its metric; everything else is the paper's cosine."""
-    return "whitened" if name == "cala-plus" else "cosine"
+    """An adapter named alone brings its metric; everything else is the paper's cosine."""
+    return ADAPTERS[name].metric if name in ADAPTERS else "cosine"
 
 
 def takes_parts(name: str) -> bool:
-    """Whether a method's host takes tensors that were trained together with the encoder."""
+    """Whether a method's host takes arrays that were trained together with the encoder."""
     return "parts" in inspect.signature(HEADS[split_name(name)[0]]).parameters
 
 

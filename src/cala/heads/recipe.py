@@ -2,43 +2,58 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from cala.core.adapters import INPUTS
-from cala.core.losses import LOSSES
+import numpy as np
+
+from cala.core.adapters import (
+    INPUTS,
+    KINDS,
+    OPTIMISERS,
+    Adapter,
+    MLPAdapter,
+    ScalarAdapter,
+    SummaryAdapter,
+)
+from cala.core.cala import LOSSES
 from cala.core.pseudo import EpisodePlan
 from cala.errors import InputError
 from cala.heads.registry import ADAPTERS
 from cala.registry import check_choice
 
-KINDS = ("scalar", "mlp", "summary")
-
 # An episode keeps queries × fakes logits; these bound its memory however many classes there are.
 MAX_FAKES = 400
 MANY_SHOTS = (1, 2, 5, 10, 20)
 MAX_QUERIES = 2000
+#: What a recipe says about the task rather than about the adapter.
+TASK = ("novel", "way", "shots", "queries", "base_queries", "fake_pairs", "fake_images", "keep_spread")
 
 
 @dataclass(frozen=True)
 class AdapterRecipe:
     """An adapter and its pseudo-incremental training.
 
-    adapter : `scalar` (LA), `mlp` (the paper's), `summary` (linear on a few numbers)
-    inputs, tau, hidden : of the MLP, see `MLPAdapter`
-    gamma, loss, rho, mu : Eq. 8 and 9, see `cala_loss`
+    adapter : its kind, a name in `cala.core.adapters.KINDS`
+    host, metric : what it stands on where its name is given alone
+    inputs, tau, hidden, zero_start : of the MLP, see `MLPAdapter`
+    gamma, loss, rho, mu : Eq. 8 and 9, see `AdapterLoss`
     novel : how many novel classes to prepare for; None expects 2B/3
-    way, shots, queries, base_queries : see `EpisodePlan`
-    episodes, heldout_episodes : scored once and kept, the second from pairs that the first lack
+    way, shots, queries, base_queries : see `EpisodePlan`; with several numbers of shots an adapter
+        learns what the number of shots means
+    episodes, heldout_episodes : played once and kept, the second from pairs that the first lack
     epochs, steps, lr, optimiser : for the MLP; adapters that are linear are solved by L-BFGS
     ridges : for linear adapters, the one best on held-out pairs is taken
     fake_pairs, fake_images, keep_spread : the pool, where fakes are mixed from embeddings
     """
 
     adapter: str = "mlp"
+    host: str = "nearest-mean"
+    metric: str = "cosine"
     inputs: str = "sorted"
     tau: float = 1.0
     hidden: tuple[int, ...] = (64, 64)
+    zero_start: bool = True
     gamma: float = 10.0
     loss: str = "balanced"
     rho: float = 0.0
@@ -63,13 +78,17 @@ class AdapterRecipe:
         check_choice("adapter kind", self.adapter, KINDS)
         check_choice("adapter input", self.inputs, INPUTS)
         check_choice("loss", self.loss, LOSSES)
-        check_choice("optimiser", self.optimiser, ("adam", "sgd"))
+        check_choice("optimiser", self.optimiser, OPTIMISERS)
         if not self.shots or min(self.shots) < 1:
             raise InputError(f"shots are {self.shots}: give numbers of shots, each at least 1")
         for name in ("novel", "way", "queries", "episodes", "epochs", "steps"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"{name} is {value}: give at least 1")
+
+    def make(self, n_base: int, rng: np.random.Generator) -> Adapter:
+        """An untrained adapter for B base classes."""
+        return KINDS[self.adapter](self, n_base, rng)
 
     def plan(self, n_base: int) -> EpisodePlan:
         """The episode to aim for with B base classes, within `MAX_FAKES` and `MAX_QUERIES`."""
@@ -80,15 +99,46 @@ class AdapterRecipe:
         base_queries = min(self.base_queries, max(1, MAX_QUERIES // n_base))
         return EpisodePlan(way, sessions, self.shots, queries, base_queries)
 
+    def as_la(self) -> AdapterRecipe:
+        """LA for the same task: what is learned where the data allow no more.
+
+        >>> CALA.as_la() == LA
+        True
+        """
+        return replace(LA, **{name: getattr(self, name) for name in TASK})
+
     def to_json(self) -> dict[str, Any]:
         return {k: list(v) if isinstance(v, tuple) else v for k, v in vars(self).items()}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> AdapterRecipe:
+        known = {field.name for field in fields(cls)}
         given: dict[str, Any] = {
-            k: tuple(v) if isinstance(v, list) else v for k, v in values.items()
+            k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if k in known
         }
         return cls(**given)
+
+
+@KINDS.register("scalar", "one shift for all classes")
+def _scalar(recipe: AdapterRecipe, n_base: int, rng: np.random.Generator) -> Adapter:
+    return ScalarAdapter()
+
+
+@KINDS.register("mlp", "the paper's network on similarity to base")
+def _mlp(recipe: AdapterRecipe, n_base: int, rng: np.random.Generator) -> Adapter:
+    return MLPAdapter(
+        n_base,
+        rng=rng,
+        inputs=recipe.inputs,
+        tau=recipe.tau,
+        hidden=recipe.hidden,
+        zero_start=recipe.zero_start,
+    )
+
+
+@KINDS.register("summary", "linear on a few numbers")
+def _summary(recipe: AdapterRecipe, n_base: int, rng: np.random.Generator) -> Adapter:
+    return SummaryAdapter(n_base)
 
 
 LA = ADAPTERS.register("la", "LA-fscil (Eq. 5): one learned shift for all novel classes")(
@@ -103,25 +153,9 @@ CALA_PLUS = ADAPTERS.register(
     replace(
         LA,
         adapter="summary",
-        gamma=1.0,
+        host="calibrated-mean",
+        metric="whitened",
         shots=MANY_SHOTS,
         ridges=(1e-4, 1e-3, 1e-2),
     )
 )
-
-
-def as_la(recipe: AdapterRecipe) -> AdapterRecipe:
-    """LA's recipe for the same task: every number of LA's own, but for those that were chosen.
-
-    A number that differs from the registered recipe of the same kind was chosen; the shots
-    always were.
-
-    >>> as_la(CALA) == LA
-    True
-    """
-    if recipe.adapter == LA.adapter:
-        return recipe
-    registered = (ADAPTERS[name] for name in ADAPTERS)
-    usual = vars(next((r for r in registered if r.adapter == recipe.adapter), recipe))
-    chosen = {k: v for k, v in vars(recipe).items() if v != usual[k]}
-    return replace(LA, **{**chosen, "shots": recipe.shots})

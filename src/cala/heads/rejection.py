@@ -1,4 +1,4 @@
-"""Learning when nothing fits, on base rows that are judged fairly and on fake classes.
+"""Learning when nothing fits, on base rows that are judged without bias and on fake classes.
 
 The score of a class is the host's logit: neither γβ nor δ says anything about how well an image
 fits, and a model whose operating point is moved keeps its tables.
@@ -8,21 +8,15 @@ from __future__ import annotations
 
 import warnings
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from cala.core.mixing import FakePool, draw_pairs, mix_features, pool_shape
-from cala.core.pseudo import (
-    EpisodePlan,
-    draw_base_queries,
-    draw_episode,
-    servable_shots,
-)
+from cala.core.fakes import FakePool, draw_pairs, mix_features, pool_shape
+from cala.core.pseudo import EpisodePlan, draw_episode, servable_shots
 from cala.core.rejection import Rejection
+from cala.core.rows import Array
 from cala.errors import FallbackWarning
-from cala.heads.adapted import AdaptedHead
-from cala.heads.base import Head, Judge
-from cala.heads.fairness import fair_rows
+from cala.heads.base import Head
+from cala.heads.base_data import BaseData, Scorer
 from cala.heads.recipe import MANY_SHOTS
 
 WAY = 5
@@ -34,43 +28,30 @@ MOST_FAKES = 200
 FAKE_IMAGES = 25
 
 
-def host_of(head: Head) -> Head:
-    """The head without its adapter."""
-    return head.host if isinstance(head, AdaptedHead) else head
-
-
-def familiarity(head: Head, rejection: Rejection, features: Tensor) -> Tensor:
+def familiarity(head: Head, rejection: Rejection, features: Array) -> Array:
     """p-value of each row: the share of genuine images of its best class that fit no better.
 
-    features : (n, d) -> (n,) float64 on the CPU
+    features : (n, d) -> (n,) float64
     """
-    host = host_of(head)
+    host = head.host
     return rejection.p_values(host.logits(features), host.table.counts, host.n_base)
 
 
-@torch.no_grad()
 def fit_rejection(
     head: Head,
-    features: Tensor,
-    columns: Tensor,
+    data: BaseData,
     *,
-    fakes: FakePool | None = None,
-    holdout: Tensor | None = None,
     seed: int = 0,
     shots: tuple[int, ...] = MANY_SHOTS,
     novel: int | None = None,
 ) -> Rejection:
-    """Tables of how genuine images score, for a head fitted to these base rows and no more.
+    """Tables of how genuine images score, for a head fitted to this data and no more.
 
-    features : (n, d); columns : (n,) base columns
-    fakes : fake classes; without them some are mixed from the rows
-    holdout : (n,) bool, rows that the encoder was not trained on
     shots : numbers of shots to make a table for; those that the fake classes can serve are made
     novel : how many novel classes to expect; None expects two thirds of the base classes
     """
-    host = host_of(head)
-    usable = fair_rows(host, columns, holdout)
-    if not usable.any():
+    host = head.host
+    if not data.queries.any():
         warnings.warn(
             "no base class has a second image to serve as a query: nothing will be called "
             "unknown; give at least two images per base class",
@@ -78,55 +59,54 @@ def fit_rejection(
             stacklevel=2,
         )
         return Rejection.off()
-    generator = torch.Generator().manual_seed(seed)
+    rng = np.random.default_rng(seed)
+    fakes = data.fakes
     if fakes is None:
-        wanted, images = pool_shape(columns, MOST_FAKES, FAKE_IMAGES)
-        pairs = draw_pairs(host.n_base, wanted, generator)
-        fakes = mix_features(features, columns, pairs, count=images, generator=generator)
+        wanted, images = pool_shape(data.rows.counts, MOST_FAKES, FAKE_IMAGES)
+        pairs = draw_pairs(host.n_base, wanted, rng)
+        fakes = mix_features(data.features, data.rows, pairs, count=images, rng=rng)
     served = servable_shots(tuple(sorted(set(shots))), fakes.images) if fakes.images > 1 else ()
-    judges = host.judges(features, columns, generator)
-    base = [_base_scores(judge, usable, features, columns, generator) for judge in judges]
+    scorers = data.scorers(host)
+    base = [_base_scores(scorer, data, rng) for scorer in scorers]
     expected = min(novel or max(1, round(2 * host.n_base / 3)), MOST_FAKES)
-    enough = -(-FAKE_QUERIES // len(judges))
+    enough = -(-FAKE_QUERIES // len(scorers))
     fake = {
-        k: [_fake_scores(judge.head, fakes, k, expected, enough, generator) for judge in judges]
+        k: [_fake_scores(scorer.head, fakes, k, expected, enough, rng) for scorer in scorers]
         for k in served
     }
-    return Rejection.of(torch.cat(base), {k: torch.cat(parts) for k, parts in fake.items()})
+    return Rejection.of(
+        np.concatenate(base), {k: np.concatenate(parts) for k, parts in fake.items()}
+    )
 
 
-def _base_scores(
-    judge: Judge, usable: Tensor, features: Tensor, columns: Tensor, generator: torch.Generator
-) -> Tensor:
-    """Best base logit of fair base rows: (m,)."""
-    rows = judge.rows[usable[judge.rows]]
-    rows = rows[draw_base_queries(columns.cpu()[rows], BASE_QUERIES, generator)]
-    rows = rows[torch.randperm(len(rows), generator=generator)[:MOST_QUERIES]]
-    own = columns[rows.to(columns.device)]
-    members = own if judge.leave_out else None
-    logits = judge.head.unit_logits(judge.head.embed(features[rows]), members)
-    return logits[:, : judge.head.n_base].amax(1)
+def _base_scores(scorer: Scorer, data: BaseData, rng: np.random.Generator) -> Array:
+    """Best base logit of base queries: (m,)."""
+    rows = scorer.rows.where(data.queries).draw(BASE_QUERIES, rng).thinned(MOST_QUERIES, rng)
+    head = scorer.head
+    members = rows.columns if scorer.leave_out else None
+    logits = head.unit_logits(head.embed(data.features[rows.order]), members)
+    return logits[:, : head.n_base].max(1)
 
 
 def _fake_scores(
-    host: Head, fakes: FakePool, k: int, expected: int, enough: int, generator: torch.Generator
-) -> Tensor:
+    host: Head, fakes: FakePool, k: int, expected: int, enough: int, rng: np.random.Generator
+) -> Array:
     """Best novel logit of queries of fake classes that a fork has learned from k shots: (m,).
 
     expected : how many fake classes are learned at once; enough : how many queries to score
     """
     way = max(1, min(WAY, host.n_base // 2, expected))
-    plan = EpisodePlan(way, max(1, round(expected / way)), (k,), QUERIES).fitted(fakes, host.n_base)
-    parts: list[Tensor] = []
+    plan = EpisodePlan(way, max(1, round(expected / way)), (k,), QUERIES)
+    if host.room is not None:
+        plan = plan.within(host.room)
+    plan = plan.fitted(fakes, host.n_base)
+    parts: list[Array] = []
     while sum(map(len, parts)) < enough:
-        draw = draw_episode(fakes, plan, generator)
-        shots = host.embed(_images(fakes, draw.fakes[draw.shot_of], draw.shot_rows, host))
-        queries = host.embed(_images(fakes, draw.fakes[draw.query_of], draw.query_rows, host))
-        labels = (max(host.classes) + 1 + draw.shot_of).to(shots.device)
-        logits = host.fork().add_unit(shots, labels).unit_logits(queries)
-        parts.append(logits[:, host.n_base :].amax(1))
-    return torch.cat(parts)
-
-
-def _images(fakes: FakePool, owners: Tensor, rows: Tensor, host: Head) -> Tensor:
-    return fakes.features[owners, rows].to(host.table.counts.device, host.dtype)
+        draw = draw_episode(fakes, plan, rng)
+        shots, queries = (
+            host.embed(fakes.features[draw.fakes[of], rows].astype(host.dtype, copy=False))
+            for of, rows in ((draw.shot_of, draw.shot_rows), (draw.query_of, draw.query_rows))
+        )
+        logits = host.fork().add_unit(shots, max(host.classes) + 1 + draw.shot_of).unit_logits(queries)
+        parts.append(logits[:, host.n_base :].max(1))
+    return np.concatenate(parts)

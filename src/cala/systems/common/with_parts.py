@@ -6,31 +6,29 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar
 
-from torch import Tensor
 from typing_extensions import Self
 
-from cala.core.mixing import FakePool
-from cala.core.stored_rows import Features
+from cala.core.rows import Array
 from cala.errors import InputError
-from cala.heads.base import State
-from cala.heads.nearest_mean import NearestMean
+from cala.heads.base import State, Traits
+from cala.heads.base_data import BaseData
+from cala.heads.nearest_mean import ClassMeans
 
 PREFIX = "part."
 
 
-class TrainedHead(NearestMean):
+class HeadWithParts(ClassMeans):
     """Template: class means, and logits that some trained `parts` make of them.
 
     The parts were trained with the encoder's own embeddings, so the metric is their cosine, and
     logits of old classes move when new ones arrive.
 
-    parts : tensors by name, as `cala train --method NAME` writes them beside the encoder
+    parts : arrays by name, as `cala train --method NAME` writes them beside the encoder
     """
 
-    old_columns_stay: ClassVar[bool] = False
-    linear: ClassVar[bool] = False
-    metrics: ClassVar[tuple[str, ...]] = ("cosine",)
-    needs_parts: ClassVar[bool] = True
+    traits: ClassVar[Traits] = ClassMeans.traits._replace(
+        old_columns_stay=False, metrics=("cosine",), needs_parts=True
+    )
 
     def __init__(
         self,
@@ -38,7 +36,7 @@ class TrainedHead(NearestMean):
         metric: str = "cosine",
         shrinkage: float | str = "auto",
         scale: float | str = "auto",
-        parts: Mapping[str, Tensor] | None = None,
+        parts: Mapping[str, Array] | None = None,
     ) -> None:
         super().__init__(metric=metric, shrinkage=shrinkage, scale=scale)
         self.parts = dict(parts or {})
@@ -52,19 +50,12 @@ class TrainedHead(NearestMean):
     def _take_parts(self) -> None:
         """Make what inference works with from `parts`; names and shapes are right already."""
 
-    def fit_base(
-        self,
-        features: Features,
-        labels: Tensor,
-        *,
-        fakes: FakePool | None = None,
-        holdout: Tensor | None = None,
-    ) -> Self:
-        self.check_parts(features.shape[-1])
-        return super().fit_base(features, labels, fakes=fakes, holdout=holdout)
+    def fit_base(self, data: BaseData) -> Self:
+        self.check_parts(data.dim)
+        return super().fit_base(data)
 
     def check_parts(self, dim: int) -> None:
-        """Raise unless the parts fit embeddings of so many dimensions."""
+        """Raise unless the parts fit embeddings of d dimensions."""
         wanted = self.part_shapes(dim)
         if not wanted.keys() <= self.parts.keys():
             raise InputError(
@@ -82,8 +73,8 @@ class TrainedHead(NearestMean):
                     "it belongs to another encoder"
                 )
 
-    def _fit_table(self, features: Features, columns: Tensor, rows: Tensor | None = None) -> None:
-        super()._fit_table(features, columns, rows)
+    def _fit_table(self, data: BaseData, rows: Array | None = None) -> None:
+        super()._fit_table(data, rows)
         self._take_parts()
 
     def blank(self) -> Self:

@@ -1,0 +1,516 @@
+"""CALA, the paper's method from top to bottom: Eq. 1 to 9 and Algorithm 1.
+
+These are the functions that heads call. B base classes, F novel (or fake) classes, f(x) the frozen
+encoder, p_c a class prototype, s the logit scale, S_c the similarities of class c to base.
+
+A class is its prototype (Eq. 2), and logits are scaled cosines (Eq. 4). Novel prototypes come from
+a few shots, so novel images fall to base classes. CALA adds γ·β_c to the logits of novel class c
+(Eq. 8), where β_c is what a small network reads off the class's similarities to base (Eq. 6, 7).
+The network is trained before any novel class exists, on fake classes that mix two base classes
+each (Eq. 1, Eq. 9, Algorithm 1). LA (Eq. 5) is the same with one scalar for all classes.
+
+Readings of the paper where it is silent or cannot be taken at its word: docs/paper-map.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from typing_extensions import Self
+
+from cala.core._memory import AppendOnly
+from cala.core.adapters import Adapter
+from cala.core.rows import Array, chunks
+from cala.errors import InputError
+from cala.registry import check_choice
+
+DEFAULT_SCALE = 16.0
+TINY = 1e-12
+
+
+# Eq. 1: a fake novel class mixes the images of two base classes.
+
+
+def mix(x_i: Any, x_j: Any, lam: Any) -> Any:
+    """Eq. 1: λ·x_i + (1 − λ)·x_j, of arrays or tensors.
+
+    >>> mix(np.array([1.0]), np.array([0.0]), 0.4)
+    array([0.4])
+    """
+    return lam * x_i + (1 - lam) * x_j
+
+
+# Eq. 2 and 3: prototypes, and a classifier that only ever grows.
+
+
+def normalise(x: Array) -> Array:
+    """Scale the last axis to unit length; a zero vector stays zero.
+
+    >>> normalise(np.array([[3.0, 4.0]]))
+    array([[0.6, 0.8]])
+    """
+    length = np.sqrt(np.einsum("...d,...d->...", x, x))
+    return x / np.maximum(length, TINY)[..., None]
+
+
+class PrototypeTable:
+    """Sums and counts of unit vectors per class: enough for means, leave-one-out and tightness.
+
+    Immutable: `extended` returns a new table, so copies may share it.
+
+    sums : (C, d) float64, the sum of each class's unit vectors
+    counts : (C,) int64
+    """
+
+    def __init__(self, sums: Array, counts: Array) -> None:
+        self._sums, self._counts = AppendOnly(sums), AppendOnly(counts)
+
+    @classmethod
+    def empty(cls, n_classes: int, dim: int) -> Self:
+        return cls(np.zeros((n_classes, dim)), np.zeros(n_classes, dtype=np.int64))
+
+    @classmethod
+    def of(cls, parts: Iterable[tuple[Array, Array]], n_classes: int, dim: int) -> Self:
+        """The table of rows that come in parts: unit vectors (n, d) and their columns (n,)."""
+        table = cls.empty(n_classes, dim)
+        for unit, columns in parts:
+            table._fold(unit, columns)
+        return table
+
+    @property
+    def sums(self) -> Array:
+        return self._sums.rows
+
+    @property
+    def counts(self) -> Array:
+        return self._counts.rows
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    @property
+    def means(self) -> Array:
+        """Eq. 2: the mean of each class's unit embeddings, (C, d) float64."""
+        return self.sums / self.counts[:, None]
+
+    @property
+    def tightness(self) -> Array:
+        """Mean pairwise cosine among each class's shots: (C,) float64, NaN for a single shot.
+
+        With unit vectors the pairwise sum is |sum|² − K, so no shot needs to be kept.
+        """
+        k = self.counts.astype(np.float64)
+        pairs = k * (k - 1)
+        total = np.einsum("cd,cd->c", self.sums, self.sums) - k
+        return np.divide(total, pairs, out=np.full(len(self), np.nan), where=pairs > 0)
+
+    def extended(self, unit: Array, columns: Array) -> Self:
+        """Eq. 3: fold rows into the given columns; columns past the end are new classes.
+
+        Adding new classes costs no more than they hold; folding into old ones copies the table.
+
+        unit : (n, d) unit vectors; columns : (n,) int64
+        """
+        old = len(self)
+        new = max(int(columns.max(initial=-1)) + 1 - old, 0)
+        sums = self._sums.appended(np.zeros((new, self.sums.shape[1])))
+        counts = self._counts.appended(np.zeros(new, dtype=np.int64))
+        if bool((columns < old).any()):
+            sums, counts = AppendOnly(sums.rows.copy()), AppendOnly(counts.rows.copy())
+        table = type(self).__new__(type(self))
+        table._sums, table._counts = sums, counts
+        table._fold(unit, columns)
+        return table
+
+    def _fold(self, unit: Array, columns: Array) -> None:
+        """Add rows in place: only before anyone else has seen the table."""
+        for rows in chunks(*unit.shape):
+            order = np.argsort(columns[rows], kind="stable")
+            own = columns[rows][order]
+            starts = np.flatnonzero(np.diff(own, prepend=-1))
+            self.sums[own[starts]] += np.add.reduceat(
+                unit[rows][order], starts, axis=0, dtype=np.float64
+            )
+        self.counts[:] += np.bincount(columns, minlength=len(self))
+
+    def at(self, columns: Array) -> Self:
+        """The table of some columns (m,) only."""
+        return type(self)(self.sums[columns], self.counts[columns])
+
+    def without(self, column: int) -> Self:
+        """The table with one class removed."""
+        return self.at(np.delete(np.arange(len(self)), column))
+
+
+# Eq. 4: logits.
+
+
+def cosine_logits(unit: Array, weights: Array, scale: float | Array = 1.0) -> Array:
+    """Eq. 4: s·cos(f(x), p_c) of unit embeddings (n, d) and unit prototypes (C, d) -> (n, C).
+
+    scale : one number, or one per class (C,)
+    """
+    logits = unit @ weights.T
+    if not (np.isscalar(scale) and scale == 1.0):
+        logits *= scale
+    return logits
+
+
+def leave_one_out(cosines: Array, table: PrototypeTable, own: Array) -> Array:
+    """Cosines in which each row's own class prototype is recomputed without that row.
+
+    A row that is its class's only member has no such prototype and gets cosine 0 there.
+
+    cosines : (n, C); own : (n,) the column whose sum each row is part of, -1 for none -> (n, C)
+    """
+    rows = np.flatnonzero(own >= 0)
+    own = own[rows]
+    length = np.sqrt(np.einsum("cd,cd->c", table.sums, table.sums))[own]
+    dot = cosines[rows, own].astype(np.float64) * length
+    rest = np.sqrt(np.maximum(length**2 - 2 * dot + 1, 0))
+    alone = (table.counts[own] <= 1) | (rest < 1e-9)
+    result = cosines.copy()
+    result[rows, own] = np.where(alone, 0.0, (dot - 1) / np.maximum(rest, 1e-9)).clip(-1, 1)
+    return result
+
+
+# Eq. 6: what an adapter may know of a class.
+
+
+def similarity(prototypes: Array, base: Array) -> Array:
+    """Eq. 6: cosine of prototypes (F, d) to base prototypes (B, d), these of unit length: (F, B)"""
+    return normalise(prototypes.astype(base.dtype, copy=False)) @ base.T
+
+
+@dataclass(frozen=True)
+class ClassContext:
+    """F classes as their adapter sees them.
+
+    similarity : (F, B), Eq. 6
+    tightness : (F,), mean pairwise cosine among the shots; NaN where there is one shot
+    shots : (F,), how many images made the prototype
+    """
+
+    similarity: Array
+    tightness: Array
+    shots: Array
+
+    @classmethod
+    def of(cls, prototypes: Array, table: PrototypeTable, base: Array) -> Self:
+        """From the prototypes (F, d) of the F classes whose sums and counts `table` holds.
+
+        base : (B, d) base prototypes of unit length
+        """
+        return cls(
+            similarity(prototypes, base),
+            table.tightness.astype(base.dtype),
+            table.counts.astype(base.dtype),
+        )
+
+    def __len__(self) -> int:
+        return len(self.shots)
+
+    @classmethod
+    def joined(cls, contexts: Sequence[ClassContext]) -> Self:
+        """The classes of several contexts, one after the other."""
+        names = ("similarity", "tightness", "shots")
+        return cls(*(np.concatenate([getattr(c, name) for c in contexts]) for name in names))
+
+
+# Eq. 7, the adapters g that turn inputs into β, is cala.core.adapters. Eq. 8: adjusted logits.
+
+
+def novel_shift(beta: Array, n_base: int, gamma: float, delta: float = 0.0) -> Array:
+    """What Eq. 8 adds to each column: [0, γβ + δ]. δ is the operating point, 0 in the paper.
+
+    beta : (B + F,), of which the first B are base classes -> (B + F,)
+
+    >>> novel_shift(np.array([0.0, 0.0, 0.5]), 2, gamma=10.0)
+    array([0., 0., 5.])
+    """
+    shift = gamma * beta
+    shift[n_base:] += delta
+    shift[:n_base] = 0
+    return shift
+
+
+def adjusted_logits(logits: Array, shift: Array) -> Array:
+    """Eq. 8: z + [0, γβ], in place: logits (n, B + F), shift (B + F,)."""
+    logits += shift
+    return logits
+
+
+# Eq. 5 and 9: the losses, on logits of a pseudo session.
+
+#: `balanced` is the default: cross-entropy of base and fake queries, equal weight per class. The
+#: other two are Eq. 9 as printed and its nearest finite reading. In `literal` the regulariser
+#: Σ(β_c − μ‖S_c‖) is linear in β, so its gradient is a constant that drives β to −∞ once there are
+#: a few fake classes; `linear-mean` averages it, which is finite, but where it settles is decided
+#: by γ and the share of fake queries instead of the data.
+LOSSES = ("balanced", "literal", "linear-mean")
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Logits of Q queries over B base and F novel columns, compressed.
+
+    A shift of the novel columns leaves the base columns alone, so of a query's base logits only
+    three numbers matter. Novel logits are kept as powers exp(z − top), so that a sum over classes
+    of exp(z + shift) is one matrix-vector product for any shift.
+
+    base_lse : (Q,) log-sum-exp of the base columns
+    base_max : (Q,) their maximum
+    base_right : (Q,) bool, the maximum is the query's own class
+    powers : (Q, F) exp(novel logit − top); top : (Q,) the largest novel logit
+    own : (Q,) the query's novel column, -1 for a base query
+    true : (Q,) logit of the query's own class, before any shift
+    weight : (Q,) sums to one, every class present has the same share
+    """
+
+    base_lse: Array
+    base_max: Array
+    base_right: Array
+    powers: Array
+    top: Array
+    own: Array
+    true: Array
+    weight: Array
+
+    @classmethod
+    def of(cls, logits: Array, columns: Array, n_base: int) -> Self:
+        """Compress logits (Q, B + F) of queries whose true columns are (Q,)."""
+        base, novel = logits[:, :n_base], logits[:, n_base:]
+        winner = base.argmax(1)
+        base_max = np.take_along_axis(base, winner[:, None], 1)[:, 0]
+        counts = np.bincount(columns, minlength=logits.shape[1])
+        top = novel.max(1)
+        weight = 1 / (counts[columns] * np.count_nonzero(counts))
+        return cls(
+            base_lse=np.log(_powers(base, base_max).sum(1)) + base_max,
+            base_max=base_max,
+            base_right=winner == columns,
+            powers=_powers(novel, top),
+            top=top,
+            own=np.where(columns >= n_base, columns - n_base, -1),
+            true=np.take_along_axis(logits, columns[:, None], 1)[:, 0],
+            weight=weight.astype(logits.dtype),
+        )
+
+    def cross_entropy(self, shift: Array) -> tuple[Array, Array, Array]:
+        """−log softmax of the true class after adding shift (F,) to the novel columns: (Q,).
+
+        Also exp(shift − m) (F,) and exp(top + m − log-sum-exp) (Q,), m the largest shift: the two
+        factors of the novel probabilities that `powers` leaves out.
+        """
+        most = shift.max()
+        factor = np.exp(shift - most)
+        # A sum that underflowed would have an infinite logarithm.
+        total = np.maximum(self.powers @ factor, np.finfo(self.powers.dtype).tiny)
+        above = self.top + most
+        everything = np.logaddexp(self.base_lse, above + np.log(total))
+        true = self.true + np.where(self.own >= 0, shift[self.own], 0)
+        return everything - true, factor, np.exp(np.minimum(above - everything, 80))
+
+    def best(self, shift: Array) -> tuple[Array, Array]:
+        """The largest novel logit after adding shift (F,), and its column: (Q,), (Q,)."""
+        shifted = np.log(self.powers) + shift
+        column = shifted.argmax(1)
+        return np.take_along_axis(shifted, column[:, None], 1)[:, 0] + self.top, column
+
+
+def _powers(logits: Array, top: Array) -> Array:
+    """exp(logits − top) for logits (n, m) and the maximum (n,) of each row.
+
+    Exponents stop where numbers would become subnormal: those change no sum with a 1 in it, and
+    computing with them is ten times slower.
+    """
+    powers = logits - top[:, None]
+    np.maximum(powers, math.log(np.finfo(logits.dtype).tiny) + 7, out=powers)
+    return np.exp(powers, out=powers)
+
+
+@dataclass(frozen=True)
+class AdapterLoss:
+    """Eq. 9 on one pseudo session, in one of its readings (`LOSSES`), with its gradient.
+
+    With one β for all classes this is Eq. 5. `balanced` adds ρ·mean(β_c − μ‖S_c‖)².
+    """
+
+    gamma: float = 10.0
+    kind: str = "balanced"
+    rho: float = 0.0
+    mu: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_choice("loss", self.kind, LOSSES)
+
+    def __call__(self, episode: Episode, beta: Array) -> tuple[float, Array]:
+        """The loss, and its derivative by β (F,)."""
+        scores = episode.scores
+        entropy, factor, rest = scores.cross_entropy(self.gamma * beta)
+        balanced = self.kind == "balanced"
+        weight = scores.weight if balanced else np.full_like(scores.weight, 1 / len(entropy))
+        # d(cross-entropy) / d(shift of class c) = Σ_q weight·(probability of c − [q is of c])
+        gradient = factor * (scores.powers.T @ (weight * rest))
+        novel = scores.own >= 0
+        gradient -= np.bincount(scores.own[novel], weight[novel], len(beta))
+        residual = beta - self.mu * np.linalg.norm(episode.context.similarity, axis=1)
+        loss, by_beta = float(weight @ entropy), self.gamma * gradient
+        if self.kind == "literal":
+            return loss + float(residual.sum()), by_beta + 1
+        if self.kind == "linear-mean":
+            return loss + float(residual.mean()), by_beta + 1 / len(beta)
+        penalty = self.rho * float(np.mean(residual**2))
+        return loss + penalty, by_beta + 2 * self.rho / len(beta) * residual
+
+
+# Algorithm 1: pseudo-incremental training, and pseudo-testing on pairs that it has not seen.
+
+
+class Host(Protocol):
+    """What Algorithm 1 asks of the classifier that an adapter is trained on."""
+
+    classes: tuple[int, ...]
+    n_base: int
+    table: PrototypeTable
+
+    def fork(self) -> Self: ...
+    def add_unit(self, unit: Array, labels: Array) -> Any: ...
+    def unit_logits(self, unit: Array, members: Array | None = None) -> Array: ...
+    def prototypes_at(self, columns: Array) -> Array: ...
+
+
+@dataclass(frozen=True)
+class Session:
+    """The shots of one pseudo session: rows (n, e) as the host embeds them, fake classes (n,)."""
+
+    shots: Array
+    fakes: Array
+
+
+@dataclass(frozen=True)
+class Queries:
+    """What a pseudo-incremental host is asked: rows (Q, e), their columns, and `members` (Q,):
+    the columns that a row helped to make and is left out of, -1 where it did not."""
+
+    rows: Array
+    columns: Array
+    members: Array
+
+
+@dataclass(frozen=True)
+class Episode:
+    """A played episode: what the adapter reads, and what its answer is judged by."""
+
+    context: ClassContext
+    scores: Scores
+
+
+def play(host: Host, sessions: Iterable[Session], queries: Queries, base: Array) -> Episode:
+    """The inner loop of Algorithm 1: learn the fake classes of each session, then score queries.
+
+    Fake classes are numbered in order of arrival, so they take the columns behind base.
+
+    base : (B, d) base prototypes of unit length, for Eq. 6
+    """
+    grown, first = host.fork(), max(host.classes) + 1
+    for session in sessions:
+        grown.add_unit(session.shots, first + session.fakes)
+    logits = grown.unit_logits(queries.rows, queries.members)
+    novel = np.arange(host.n_base, len(grown.classes))
+    context = ClassContext.of(grown.prototypes_at(novel), grown.table.at(novel), base)
+    return Episode(context, Scores.of(logits, queries.columns, host.n_base))
+
+
+def mean_loss(adapter: Adapter, episodes: Sequence[Episode], loss: AdapterLoss) -> float:
+    """Pseudo-testing: the mean loss of an adapter over episodes; NaN without any."""
+    if not episodes:
+        return math.nan
+    return float(np.mean([loss(e, adapter(e.context))[0] for e in episodes]))
+
+
+def train_by_steps(
+    adapter: Adapter,
+    episodes: Sequence[Episode],
+    heldout: Sequence[Episode],
+    loss: AdapterLoss,
+    rng: np.random.Generator,
+    *,
+    epochs: int = 20,
+    steps: int = 50,
+    step: Callable[[Array, Array], Array],
+) -> None:
+    """Algorithm 1: one optimiser step per episode; the epoch best on held-out pairs is kept.
+
+    The untrained adapter is no candidate. Without held-out episodes the last epoch is kept.
+
+    step : from the gradient (p,) and the parameters (p,) to the next parameters
+    """
+    inputs = [adapter.inputs(e.context) for e in episodes]
+    candidates = []
+    for _ in range(epochs):
+        for index in rng.integers(len(episodes), size=steps):
+            _, by_beta = loss(episodes[index], adapter.score(inputs[index]))
+            gradient = adapter.gradient(inputs[index], by_beta)
+            adapter.parameters = step(gradient, adapter.parameters)
+        candidates.append((mean_loss(adapter, heldout, loss), adapter.parameters))
+    adapter.parameters = _best(candidates) if heldout else candidates[-1][1]
+
+
+def train_convex(
+    adapter: Adapter,
+    episodes: Sequence[Episode],
+    heldout: Sequence[Episode],
+    loss: AdapterLoss,
+    *,
+    ridges: Sequence[float] = (0.0,),
+) -> None:
+    """L-BFGS on all episodes at once, for adapters that are linear in their parameters.
+
+    The problem is convex, so there is one answer per ridge; the ridge best on held-out pairs is
+    kept. It acts on every parameter but the last, the offset.
+    """
+    from scipy.optimize import minimize
+
+    inputs = [adapter.inputs(e.context) for e in episodes]
+    candidates = []
+    for ridge in ridges:
+        penalty = np.full(len(adapter.parameters), ridge)
+        penalty[-1] = 0.0
+
+        def objective(parameters: Array, penalty: Array = penalty) -> tuple[float, Array]:
+            adapter.parameters = parameters
+            total, gradient = 0.0, np.zeros(len(parameters))
+            for episode, x in zip(episodes, inputs, strict=True):
+                value, by_beta = loss(episode, adapter.score(x))
+                total += value
+                gradient += adapter.gradient(x, by_beta)
+            n = len(episodes)
+            ridged = float(penalty @ parameters**2)
+            return total / n + ridged, gradient / n + 2 * penalty * parameters
+
+        found = minimize(
+            objective,
+            adapter.parameters,
+            jac=True,
+            method="L-BFGS-B",
+            options={"maxiter": 60, "gtol": 1e-6},
+        )
+        adapter.parameters = found.x
+        candidates.append((mean_loss(adapter, heldout or episodes, loss), adapter.parameters))
+    adapter.parameters = _best(candidates)
+
+
+def _best(candidates: Sequence[tuple[float, Array]]) -> Array:
+    """The parameters with the lowest loss, the first of several; NaN is no candidate."""
+    numbers = [candidate for candidate in candidates if not math.isnan(candidate[0])]
+    if not numbers:
+        raise InputError(
+            "the adapter's training diverged: its loss on held-out pairs is NaN; use a lower lr or "
+            "loss='balanced'"
+        )
+    return min(numbers, key=lambda candidate: candidate[0])[1]

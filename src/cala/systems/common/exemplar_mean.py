@@ -1,0 +1,79 @@
+"""Nearest mean whose base prototypes rest on a few exemplars each."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import numpy as np
+
+from cala.core.cala import PrototypeTable
+from cala.core.rows import Array, Features, chunks
+from cala.heads.base import State
+from cala.heads.base_data import BaseData
+from cala.heads.nearest_mean import NearestMean
+
+SAME = 1e-5  # how far apart two computations of the same unit vector may be
+
+
+class ExemplarMean(NearestMean):
+    """Template: `_pick` says which images of a base class make its prototype."""
+
+    _picked: Array  # (B, K, d) unit vectors, 0 where a class has fewer
+
+    @abstractmethod
+    def _pick(self, unit: Array) -> Array:
+        """Places (k,) of the images to take, of those (n, d) of one class."""
+
+    def _fit_table(self, data: BaseData, rows: Array | None = None) -> None:
+        super()._fit_table(data, rows)
+        chosen = np.ones(len(data), dtype=bool)
+        if rows is not None:
+            chosen[:] = False
+            chosen[rows] = True
+        grouped = data.rows.where(chosen)
+        picked = []
+        for own in np.split(grouped.order, np.cumsum(grouped.counts)[:-1]):
+            unit = self.embed(data.features[own])[:, : self.dim]
+            picked.append(unit[self._pick(unit)] if len(own) else unit)
+        counts = [len(some) for some in picked]
+        owners = np.repeat(np.arange(self.n_base), counts)
+        self.table = PrototypeTable.of([(np.concatenate(picked), owners)], self.n_base, self.dim)
+        self._picked = np.zeros((self.n_base, max(counts), self.dim), picked[0].dtype)
+        for column, some in enumerate(picked):
+            self._picked[column, : len(some)] = some
+
+    def unit_logits(self, unit: Array, members: Array | None = None) -> Array:
+        if members is not None:
+            members = np.where(self._helped(unit, members), members, -1)
+        return super().unit_logits(unit, members)
+
+    def _members_at(self, features: Features, rows: Array, own: Array) -> Array:
+        found = [
+            self._helped(self.embed(features[rows[part]]), own[part])
+            for part in chunks(len(rows), self.dim)
+        ]
+        return np.where(np.concatenate(found), own, -1) if found else own
+
+    def _helped(self, unit: Array, members: Array) -> Array:
+        """(n,) bool: rows that are part of the prototype of their class."""
+        helped = members >= self.n_base
+        base = np.flatnonzero((members >= 0) & ~helped)
+        for part in chunks(len(base), self._picked.shape[1] * self.dim):
+            rows = base[part]
+            apart = self._picked[members[rows]] - unit[rows, None]
+            helped[rows] = (np.abs(apart).max(2) < SAME).any(1)
+        return helped
+
+    def _forget(self, column: int) -> None:
+        super()._forget(column)
+        if column < len(self._picked):
+            self._picked = np.delete(self._picked, column, axis=0)
+
+    def state(self) -> State:
+        state = super().state()
+        state["tensors"]["picked"] = self._picked
+        return state
+
+    def _restore(self, state: State) -> None:
+        super()._restore(state)
+        self._picked = state["tensors"]["picked"]
