@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
 from rich.table import Table
 
 from arguments import data_file, target_file, whole_number
@@ -131,10 +131,9 @@ def evaluate(
     unit = head.embed(data.x_test)
     sessions = []
     for draw in draws:
-        rows = torch.cat(draw.rows)
+        rows = np.concatenate(draw.rows)
         grown = head.fork().add(data.x_train[rows], data.y_train[rows])
-        logits = grown.unit_logits(unit).numpy()
-        sessions.append(session_metrics(logits, data.y_test.numpy(), PROTOCOL.base))
+        sessions.append(session_metrics(grown.unit_logits(unit), data.y_test, PROTOCOL.base))
     return {column: [100 * getattr(s, column) for s in sessions] for column in COLUMNS}
 
 

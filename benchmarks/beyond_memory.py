@@ -6,7 +6,7 @@
 Generates a folder of shards in a temporary folder (class centres plus noise; a pool of noise rows
 is used again and again, drawing 5 billion numbers would take longer than the work), runs each
 method on it in a fresh process, and deletes it. The fresh process may hold 2 GB of data: the limit
-is set with RLIMIT_DATA, which counts all memory that a process can write to, before torch is
+is set with RLIMIT_DATA, which counts all memory that a process can write to, before cala is
 loaded, so an allocation beyond it fails. Peak is the largest resident memory, libraries included.
 """
 
@@ -28,6 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from arguments import target_file
+from machine import machine
 from memory import peak
 
 GB = 10**9
@@ -72,8 +73,6 @@ def main() -> None:
     place = args.folder or Path(tempfile.gettempdir())
     if shutil.disk_usage(place).free < 1.2 * needed:
         sys.exit(f"{place} has less than {1.2 * needed / GB:.1f} GB free: give another --folder")
-    from machine import machine  # with torch, which the other process loads after its limit is set
-
     print(
         f"{machine()}; one thread is used\n{size.train:,} training and {size.test:,} test rows × "
         f"{size.dim}, float16, {size.base:,} base classes, {size.sessions} sessions of {size.way}",
@@ -121,7 +120,7 @@ def generate(folder: Path, size: Size) -> None:
 def in_a_process(shards: Path, method: str, large: bool) -> dict[str, float]:
     command = [sys.executable, __file__, "--inside", str(shards), "--methods", method]
     command += ["--scale"] if large else []
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE)
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -131,8 +130,6 @@ def measure(shards: Path, size: Size, method: str) -> dict[str, float]:
     resource.setrlimit(resource.RLIMIT_DATA, (LIMIT, LIMIT))
     import warnings
 
-    import torch
-
     from cala.benchmark.draws import make_draw
     from cala.benchmark.runner import fit_method, run_draw
     from cala.data.embeddings import load_embeddings
@@ -140,7 +137,6 @@ def measure(shards: Path, size: Size, method: str) -> dict[str, float]:
     from cala.data.watching import watching
     from cala.errors import BaseQueryWarning
 
-    torch.set_num_threads(1)
     warnings.simplefilter("ignore", BaseQueryWarning)
     found = {"baseline": peak()}
     protocol = make_protocol(

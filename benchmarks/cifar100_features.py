@@ -16,8 +16,6 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from arguments import data_file, target_file, whole_number
 from cala.benchmark.config import RunConfig
 from cala.benchmark.draws import parse_draws
@@ -56,7 +54,6 @@ def main() -> None:
 
 def run(path: Path, draws: int, split: str, seed: int, out: Path | None) -> None:
     started = time.perf_counter()
-    torch.set_num_threads(1)  # the tensors are small: threads cost more than they bring
     screen = console()
     protocol = load_protocol("cifar100")
     data = load_embeddings(path)

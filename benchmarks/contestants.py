@@ -12,11 +12,10 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
-import torch
 
 from cala import CalaClassifier
 
-LIBRARIES: list[torch.library.Library] = []  # what they define goes with them
+LIBRARIES: list[Any] = []  # what they define goes with them
 
 
 class NotInstalled(Exception):
@@ -102,6 +101,8 @@ class StreamingLDA:
         self.theirs, self.seen = Theirs, 0
 
     def fit(self, x: np.ndarray, y: np.ndarray) -> None:
+        import torch
+
         self.model = self.theirs(
             slda_model=torch.nn.Identity(),
             criterion=torch.nn.CrossEntropyLoss(),
@@ -112,12 +113,16 @@ class StreamingLDA:
         self.add(x, y)
 
     def add(self, x: np.ndarray, y: np.ndarray) -> None:
+        import torch
+
         rows, labels = torch.from_numpy(x), torch.from_numpy(y)
         for row, label in zip(rows, labels, strict=True):
             self.model.fit(row[None], label[None])
         self.seen = max(self.seen, int(y.max()) + 1)
 
     def predict(self, x: np.ndarray) -> np.ndarray:
+        import torch
+
         scores = self.model.predict(torch.from_numpy(x))[:, : self.seen]
         return scores.argmax(1).numpy()
 
@@ -127,6 +132,8 @@ class StreamingLDA:
 
 def _torchvision_without_operators() -> None:
     """Its wheel for other builds of torch fails at import, for want of two names."""
+    import torch
+
     with suppress(Exception):
         LIBRARIES.append(torch.library.Library("torchvision", "DEF"))
         for name in ("nms", "qnms"):

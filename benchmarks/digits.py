@@ -12,7 +12,6 @@ import json
 import time
 
 import numpy as np
-import torch
 from sklearn.datasets import load_digits
 
 from arguments import target_file, whole_number
@@ -21,7 +20,9 @@ from cala.benchmark.draws import parse_draws
 from cala.benchmark.runner import run_cells
 from cala.benchmark.sources import Source
 from cala.benchmark.terminal import console, differences_table, results_table
-from cala.core.mixing import draw_pairs, mix_images
+from cala.core.cala import mix
+from cala.core.fakes import FakePool, draw_pairs, draw_parents
+from cala.core.rows import ClassRows
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol
 from cala.results import Results
@@ -39,7 +40,6 @@ def main() -> None:
     parser.add_argument("--json", type=target_file, help="also write the numbers here")
     args = parser.parse_args()
     started = time.perf_counter()
-    torch.set_num_threads(1)  # the tensors are small: threads cost more than they bring
     screen = console()
     data = load(args.seed)
     names = parse_draws(f"random:{args.draws}")
@@ -67,31 +67,25 @@ def main() -> None:
 def load(seed: int) -> Embeddings:
     """Every other image of each class is for learning; fake classes are mixed images."""
     digits = load_digits()
-    images = torch.tensor(digits.images, dtype=torch.float32)
-    labels = torch.tensor(digits.target)
+    x, labels = digits.data.astype(np.float32), digits.target
     rank = np.empty(len(labels), dtype=int)
     for label in range(10):
-        rows = np.flatnonzero(digits.target == label)
+        rows = np.flatnonzero(labels == label)
         rank[rows] = np.arange(len(rows))
-    train = torch.tensor(rank % 2 == 0)
+    train = rank % 2 == 0
     base = train & (labels < PROTOCOL.base)
-    generator = torch.Generator().manual_seed(seed)
-    fakes = mix_images(
-        images[base],
-        labels[base],
-        draw_pairs(PROTOCOL.base, 15, generator),
-        lambda batch: batch.flatten(1),
-        count=25,
-        generator=generator,
-    )
-    x = images.flatten(1)
+    rng = np.random.default_rng(seed)
+    pairs = draw_pairs(PROTOCOL.base, 15, rng)
+    rows = ClassRows.of(x[base], labels[base], PROTOCOL.base)
+    left, right, lam = draw_parents(rows, pairs, 25, rng)
+    mixed = mix(x[base][left], x[base][right], lam[..., None].astype(np.float32))
     return Embeddings(
         x_train=x[train],
         y_train=labels[train],
         x_test=x[~train],
         y_test=labels[~train],
-        fakes=fakes,
-        holdout=torch.ones(int(train.sum()), dtype=torch.bool),
+        fakes=FakePool(mixed, pairs),
+        holdout=np.ones(train.sum(), dtype=bool),
     )
 
 

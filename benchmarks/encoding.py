@@ -23,7 +23,7 @@ from arguments import target_file, whole_number
 from cala.data.sets import open_images
 from cala.encoders import load_encoder
 from cala.encoders.embed import batch_size, embed
-from machine import machine
+from machine import machine, use_threads
 
 SIZE = (640, 480)
 
@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--encoder", default="efficientnet-lite0")
     parser.add_argument("--json", type=target_file, help="also write the numbers here")
     args = parser.parse_args()
-    torch.set_num_threads(args.threads)
+    use_threads(args.threads)
     print(machine())
     encoder = load_encoder(args.encoder)
     side = encoder.transform.size

@@ -6,7 +6,7 @@ Makes small distinct PNG files in a temporary folder and an encoder of 1,280 dim
 work is next to nothing. For each method a fresh process opens the folder, encodes it (the first
 one finds an empty cache), encodes 80 × 25 mixed images and fits. Photos are encoded at 32 pixels,
 which saves minutes; mixed images, whose parents are kept for a while, at 224. Peak is the
-process's largest resident memory; baseline the same right after torch and the encoder are loaded.
+process's largest resident memory; baseline the same right after the encoder is loaded.
 """
 
 from __future__ import annotations

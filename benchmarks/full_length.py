@@ -119,7 +119,7 @@ def multiplications(encoder: str, side: int) -> float:
 
 
 def print_hours(dataset: str) -> None:
-    from cala.methods import METHODS
+    from cala.systems.registry import SYSTEMS
 
     whole = 3 * 200 * IMAGES["mini_imagenet"] * multiplications(LARGE, SIDES["mini_imagenet"])
     rate = whole / KNOWN_SECONDS
@@ -127,7 +127,7 @@ def print_hours(dataset: str) -> None:
     for name in ("base", *SESSIONS[dataset]):
         system = SESSIONS[dataset].get(name, Session(BASE[dataset], f"--epochs {EPOCHS[dataset]}"))
         words = dict(zip(*[iter(shlex.split(system.options))] * 2, strict=True))
-        epochs = float(words.get("--epochs", 0) or METHODS[name].changes["epochs"])
+        epochs = float(words.get("--epochs", 0) or SYSTEMS[name].changes["epochs"])
         views = float(words.get("--views", 1))
         work = multiplications(system.encoder, SIDES[dataset])
         seconds = PASSES[name] * views * epochs * IMAGES[dataset] * work / rate

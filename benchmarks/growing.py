@@ -28,12 +28,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from arguments import target_file, whole_number
 from contestants import CONTESTANTS, OURS, REFITTED, NotInstalled, kept_bytes
 from goals import told
-from machine import machine
+from machine import machine, use_threads
 from memory import peak
 
 WAY, SHOT, SESSIONS, QUERIES, ENOUGH = 5, 5, 5, 10_000, 10.0
@@ -74,7 +73,7 @@ def main() -> None:
     parser.add_argument("--json", type=target_file, help="also write the numbers here")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    torch.set_num_threads(1)
+    use_threads(1)
     if args.one:
         name, case, out = args.one
         return one(name, case, Path(out))
@@ -322,9 +321,9 @@ def accuracies(names: list[str], draws: int, limits: Limits) -> dict[str, dict[s
     data, protocol = problem.data, problem.protocol
     keep = data.learnable()
     base = (data.y_train < protocol.base) & keep
-    x, y = data.x_train[base].numpy(), data.y_train[base].numpy()
-    test, truth = data.x_test.numpy(), data.y_test.numpy()
-    held = data.holdout[base].numpy()
+    x, y = data.x_train[base], data.y_train[base]
+    test, truth = data.x_test, data.y_test
+    held = data.holdout[base]
     print(
         f"Accuracy after the last session, CIFAR-100: {protocol.base} base and "
         f"{protocol.n_classes - protocol.base} novel classes, {len(test):,} test images, mean of "
@@ -355,8 +354,8 @@ def accuracies(names: list[str], draws: int, limits: Limits) -> dict[str, dict[s
 
 def score(name, x, y, held, data, shots, test, truth, n_base) -> dict[str, float]:
     contestant = CONTESTANTS[name]()
-    rows = np.concatenate([np.asarray(session) for session in shots.rows])
-    new_x, new_y = data.x_train[rows].numpy(), data.y_train[rows].numpy()
+    rows = np.concatenate(shots.rows)
+    new_x, new_y = data.x_train[rows], data.y_train[rows]
     if hasattr(contestant, "make"):  # refitted: only the last fit is asked about
         contestant.fit(np.concatenate([x, new_x]), np.concatenate([y, new_y]))
     else:
@@ -364,7 +363,7 @@ def score(name, x, y, held, data, shots, test, truth, n_base) -> dict[str, float
             contestant.holdout = held
         contestant.fit(x, y)
         for session in shots.rows:
-            contestant.add(data.x_train[session].numpy(), data.y_train[session].numpy())
+            contestant.add(data.x_train[session], data.y_train[session])
     right = contestant.predict(test) == truth
     base, novel = right[truth < n_base].mean(), right[truth >= n_base].mean()
     hm = 2 * base * novel / (base + novel) if base + novel else 0.0

@@ -16,12 +16,11 @@ import time
 import warnings
 
 import numpy as np
-import torch
 
 from arguments import target_file, whole_number
 from cala import CalaClassifier
 from cala.errors import FallbackWarning
-from machine import machine
+from machine import machine, use_threads
 
 DIM, ROWS = 128, 1000
 ENOUGH = 4.0  # seconds of fitting, after which once more tells nothing new
@@ -33,7 +32,7 @@ def main() -> None:
     parser.add_argument("--method", default="cala-plus")
     parser.add_argument("--json", type=target_file, help="also write the numbers here")
     args = parser.parse_args()
-    torch.set_num_threads(1)
+    use_threads(1)
     warnings.simplefilter("ignore", FallbackWarning)  # few classes get one shift for all
     print(f"{machine()}\nslope: of the logarithms, from one line to the next; 1 is linear growth")
     measure(args.method, 10, 10)  # what is loaded once is not measured

@@ -1,4 +1,4 @@
-"""The largest resident memory of this process. No torch: a script may limit memory before that."""
+"""The largest resident memory of this process. A script may limit memory before cala is loaded."""
 
 from __future__ import annotations
 

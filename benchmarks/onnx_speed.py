@@ -27,6 +27,7 @@ from cala.errors import CalaError
 from cala.export import export_onnx
 from cala.model import Model, load
 from cala.model.photos import find_files
+from machine import use_threads
 
 
 def main() -> None:
@@ -38,7 +39,7 @@ def main() -> None:
     parser.add_argument("--threads", type=whole_number(1), default=1, help="(default 1)")
     parser.add_argument("--json", type=target_file, help="also write the numbers here")
     args = parser.parse_args()
-    torch.set_num_threads(args.threads)
+    use_threads(args.threads)
     try:
         numbers = compare(load(args.model), find_files(args.photos)[: args.most], args)
     except CalaError as error:

@@ -19,14 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from rich.table import Table
 
 from arguments import whole_number
 from cala import CalaClassifier
 from cala.benchmark.terminal import console
-from cala.core.mixing import FakePool, pool_shape
+from cala.core.fakes import FakePool, pool_shape
 from cala.encoders import load_encoder
 from cala.encoders.base import Encoder
 from cala.encoders.embed import embed
@@ -124,7 +123,7 @@ def draw(photos: Photos, seed: int) -> NDArray[np.bool_]:
 
 def mixed(photos: Photos, rows: NDArray[np.bool_], encoder: Encoder, seed: int) -> FakePool:
     split = gather(photos.paths, photos.labels)
-    pairs, images = pool_shape(torch.from_numpy(photos.labels[rows]), PAIRS, MIXED)
+    pairs, images = pool_shape(np.bincount(photos.labels[rows]), PAIRS, MIXED)
     places = np.flatnonzero(rows)
     return fake_pool(split, places, encoder, pairs=pairs, images=images, seed=seed)
 

@@ -20,12 +20,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
 
 from arguments import target_file, whole_number
 from cala import CalaClassifier
+from cala.core.cala import normalise
 from goals import told
-from machine import machine
+from machine import machine, use_threads
 
 ROWS, ONE_BY_ONE = 10_000, 20
 SIZES = ((60, 64), (200, 128), (1_000, 512), (1_000, 1_280), (10_000, 512))  # classes, dimensions
@@ -37,13 +37,13 @@ METHODS = ("nearest-mean", "cala", "cala-plus")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--threads", type=whole_number(1), default=1, help="torch threads")
+    parser.add_argument("--threads", type=whole_number(1), default=1, help="(default 1)")
     parser.add_argument("--repeats", type=whole_number(3), default=30)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     parser.add_argument("--most", type=whole_number(60), default=10_000, help="classes")
     parser.add_argument("--json", type=target_file, help="also write the numbers here")
     args = parser.parse_args()
-    torch.set_num_threads(args.threads)
+    use_threads(args.threads)
     print(
         f"{machine()}\n{ROWS:,} embeddings, medians of up to {args.repeats} turns, milliseconds; "
         "products:\nthe matrix products that the metric needs, alone\n"
@@ -110,15 +110,14 @@ def measure(method: str, classes: int, dim: int, repeats: int) -> dict[str, Any]
     return numbers
 
 
-def bare_products(X: np.ndarray, model: CalaClassifier) -> Callable[[], torch.Tensor]:
-    """The products that the model's metric needs, on tensors that are there already."""
-    rows = torch.from_numpy(X)
-    prototypes = torch.from_numpy(model.prototypes_)
-    matrix = model._head.state()["tensors"]
-    roots = [tensor for name, tensor in matrix.items() if name.endswith("metric.matrix")]
+def bare_products(X: np.ndarray, model: CalaClassifier) -> Callable[[], np.ndarray]:
+    """The products that the model's metric needs, on arrays that are there already."""
+    prototypes = model.prototypes_
+    learned = model.head_.state()["tensors"]
+    roots = [array for name, array in learned.items() if name.endswith("metric.matrix")]
     if roots:
-        return lambda: (rows @ roots[0]) @ prototypes.T
-    return lambda: torch.nn.functional.normalize(rows) @ prototypes.T
+        return lambda: (X @ roots[0]) @ prototypes.T
+    return lambda: normalise(X) @ prototypes.T
 
 
 def seconds(call: Callable[[], object]) -> float:

@@ -15,7 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from cala.data.embeddings import Embeddings, save_embeddings
 from cala.data.protocol import Protocol, load_protocol
@@ -28,15 +27,15 @@ NOVEL = 180
 LIMIT = 8_000_000
 
 
-def kept_rows(data: Embeddings, protocol: Protocol, novel: int, seed: int = 0) -> torch.Tensor:
+def kept_rows(data: Embeddings, protocol: Protocol, novel: int, seed: int = 0) -> np.ndarray:
     """All base rows, the canonical shots, and other rows of novel classes drawn by the seed."""
     order = np.random.default_rng(seed).permutation(len(data.y_train))
     canonical = np.array([row for session in protocol.canonical for row in session])
     order = np.concatenate([canonical, order[~np.isin(order, canonical)]])
-    labels = data.y_train.numpy()[order]
+    labels = data.y_train[order]
     rows = [order[labels < protocol.base]]
     rows += [order[labels == c][:novel] for c in range(protocol.base, protocol.n_classes)]
-    return torch.from_numpy(np.sort(np.concatenate(rows)))
+    return np.sort(np.concatenate(rows))
 
 
 def main() -> None:

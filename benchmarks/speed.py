@@ -21,7 +21,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from arguments import data_file, target_file, whole_number
 from cala import CalaClassifier
@@ -30,6 +29,7 @@ from cala.benchmark.terminal import console
 from cala.data.embeddings import Embeddings, load_embeddings
 from cala.data.protocol import Protocol
 from cala.errors import CalaError
+from machine import use_threads
 
 FILE = "cifar100_resnet20_features.npz"
 PROTOCOL = Protocol(name="60+8×5", base=60, way=5, shot=5, sessions=8)
@@ -40,13 +40,11 @@ ADD_LIMIT_MS = 10.0
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, help=f"embeddings file (default: $CALA_DATA/{FILE})")
-    parser.add_argument(
-        "--threads", type=whole_number(1), default=1, help="torch threads (default 1)"
-    )
+    parser.add_argument("--threads", type=whole_number(1), default=1, help="(default 1)")
     parser.add_argument("--repeats", type=whole_number(1), default=3)
     parser.add_argument("--json", type=target_file, help="also write the numbers here")
     args = parser.parse_args()
-    torch.set_num_threads(args.threads)
+    use_threads(args.threads)
     screen = console()
     path = data_file(args.data, FILE)
     try:
@@ -54,7 +52,7 @@ def main() -> None:
     except CalaError as error:
         sys.exit(f"error: {error}")
     kind = "random embeddings" if path is None else path.name
-    screen.print(f"{platform.machine()}, {os.cpu_count()} CPUs, torch threads: {args.threads}")
+    screen.print(f"{platform.machine()}, {os.cpu_count()} CPUs, threads: {args.threads}")
     screen.print(f"\nFitting 60 base classes, {len(data.x_train) * 6 // 10} rows ({kind}), median")
     numbers: dict[str, float] = {}
     over: list[str] = []
@@ -95,9 +93,8 @@ def median_seconds(call: Callable[[], object], repeats: int) -> float:
 def random_embeddings() -> Embeddings:
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(100), 500)
-    x = rng.normal(size=(100, 64))[y] + rng.normal(size=(len(y), 64))
-    x, labels = torch.tensor(x, dtype=torch.float32), torch.tensor(y)
-    return Embeddings(x, labels, x, labels)
+    x = (rng.normal(size=(100, 64))[y] + rng.normal(size=(len(y), 64))).astype(np.float32)
+    return Embeddings(x, y, x, y)
 
 
 def adding_one_class(method: str) -> float:

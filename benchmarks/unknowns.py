@@ -19,19 +19,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 from rich.table import Table
 
 from arguments import target_file, whole_number
 from cala.benchmark.terminal import console
-from cala.core.mixing import FakePool, pool_shape
+from cala.core.fakes import FakePool, pool_shape
 from cala.data.embeddings import load_embeddings
 from cala.data.sets import open_images
 from cala.encoders import load_encoder
 from cala.encoders.embed import embed
 from cala.encoders.fakes import fake_pool
 from cala.errors import CalaError
-from cala.heads import make_head
+from cala.heads import BaseData, make_head
 from cala.heads.rejection import familiarity, fit_rejection
 from cala.model.photos import gather
 from cala.rejection_metrics import auroc, fpr_at_tpr
@@ -49,14 +48,14 @@ ENCODER, SHOTS, RATE, DEV_QUERIES = "efficientnet-lite0", 5, 0.05, 15
 class Split:
     """Rows to learn base classes and shots from, and queries of each kind."""
 
-    x: torch.Tensor
-    y: torch.Tensor
-    holdout: torch.Tensor
-    x_shots: torch.Tensor
-    y_shots: torch.Tensor
-    base: torch.Tensor
-    novel: torch.Tensor
-    unknown: torch.Tensor
+    x: np.ndarray
+    y: np.ndarray
+    holdout: np.ndarray
+    x_shots: np.ndarray
+    y_shots: np.ndarray
+    base: np.ndarray
+    novel: np.ndarray
+    unknown: np.ndarray
     fakes: FakePool | None = None
 
 
@@ -101,13 +100,12 @@ def main() -> None:
 
 def measure(split: Split, method: str, metric: str) -> dict[str, float]:
     """Rates of one split, in fractions."""
-    head = make_head(method, metric=metric)
-    head.fit_base(split.x, split.y, fakes=split.fakes, holdout=split.holdout)
-    rejection = fit_rejection(head, split.x, split.y, fakes=split.fakes, holdout=split.holdout)
+    data = BaseData(split.x, split.y, fakes=split.fakes, holdout=split.holdout)
+    head = make_head(method, metric=metric).fit_base(data)
+    rejection = fit_rejection(head, data)
     head.add(split.x_shots, split.y_shots)
     base, novel, unknown = (
-        familiarity(head, rejection, rows).numpy()
-        for rows in (split.base, split.novel, split.unknown)
+        familiarity(head, rejection, rows) for rows in (split.base, split.novel, split.unknown)
     )
     return {
         "AUROC base": auroc(base, unknown),
@@ -123,17 +121,17 @@ def measure(split: Split, method: str, metric: str) -> dict[str, float]:
 def photo_splits(args: argparse.Namespace, folder: Path):
     images = open_images(folder / FOLDERS[args.set], args.set)
     encoder = load_encoder(ENCODER)
-    x = torch.from_numpy(np.concatenate([embed(p, encoder) for p in (images.train, images.test)]))
+    x = np.concatenate([embed(p, encoder) for p in (images.train, images.test)])
     y = np.concatenate([images.train.labels, images.test.labels])
     classes = len(images.classes) if args.part == "all" else len(images.classes) // 2
     base, novel, rows = classes // 2, classes // 4, BASE_ROWS[args.set]
 
-    def mixed(learn: np.ndarray, labels: torch.Tensor, seed: int) -> FakePool:
+    def mixed(learn: np.ndarray, labels: np.ndarray, seed: int) -> FakePool:
         """What `cala fit` mixes: 2,000 images at the most."""
         parts = (images.train, images.test)
         photos = [part.image(row) for row, part in (_place(row, parts) for row in learn.tolist())]
         split = gather(photos, labels.tolist())
-        pairs, each = pool_shape(labels, MIXED_PAIRS, MIXED_EACH)
+        pairs, each = pool_shape(np.bincount(labels), MIXED_PAIRS, MIXED_EACH)
         places = np.arange(len(learn))
         return fake_pool(split, places, encoder, pairs=pairs, images=each, seed=seed)
 
@@ -143,13 +141,13 @@ def photo_splits(args: argparse.Namespace, folder: Path):
         known, new, rest = own[:base], own[base : base + novel], own[base + novel :]
         learn = np.concatenate([r[:rows] for r in known])
         shots = np.concatenate([r[:SHOTS] for r in new])
-        labels = torch.arange(base).repeat_interleave(rows)
+        labels = np.arange(base).repeat(rows)
         return Split(
             x[learn],
             labels,
-            torch.ones(len(learn), dtype=torch.bool),
+            np.ones(len(learn), dtype=bool),
             x[shots],
-            base + torch.arange(novel).repeat_interleave(SHOTS),
+            base + np.arange(novel).repeat(SHOTS),
             x[np.concatenate([r[rows:] for r in known])],
             x[np.concatenate([r[SHOTS:] for r in new])],
             x[np.concatenate(rest)],
@@ -167,19 +165,18 @@ def _place(row: int, parts) -> tuple[int, object]:
 
 def cifar_splits():
     data = load_embeddings(shipped("cifar100/embeddings.npz")).dev(DEV_QUERIES, seed=0, keep=[])
-    x_train, x_test = data.x_train.float(), data.x_test.float()
+    x_train, x_test = data.x_train, data.x_test
     usable = data.learnable()
     base = (data.y_train < 60) & usable
     assert data.fakes is not None
     assert data.holdout is not None
-    fakes = FakePool(data.fakes.features.float(), data.fakes.pairs)
 
     def make(seed: int) -> Split:
         rng = np.random.default_rng(seed)
-        order = torch.from_numpy(60 + rng.permutation(40))
-        free = [((data.y_train == c) & usable).nonzero()[:, 0].numpy() for c in order[:20]]
+        order = 60 + rng.permutation(40)
+        free = [np.flatnonzero((data.y_train == c) & usable) for c in order[:20]]
         shots = np.concatenate([rng.permutation(rows)[:SHOTS] for rows in free])
-        queries = [torch.isin(data.y_test, c) for c in (torch.arange(60), order[:20], order[20:])]
+        queries = [np.isin(data.y_test, c) for c in (np.arange(60), order[:20], order[20:])]
         return Split(
             x_train[base],
             data.y_train[base],
@@ -187,7 +184,7 @@ def cifar_splits():
             x_train[shots],
             data.y_train[shots],
             *(x_test[q] for q in queries),
-            fakes,
+            data.fakes,
         )
 
     return make

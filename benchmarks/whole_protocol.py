@@ -18,17 +18,17 @@ import time
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from arguments import target_file, whole_number
 from cala.benchmark.config import RunConfig
 from cala.benchmark.runner import run_cells
 from cala.benchmark.sources import Source
+from cala.core.cala import normalise
 from cala.data.images import ArrayPixels, ImageSet, ImageSplit
 from cala.data.protocol import Protocol, random_draw
 from cala.encoders import load_encoder
 from cala.encoders.encode import encode_set
-from machine import machine
+from machine import machine, use_threads
 
 PROTOCOL = Protocol(name="60+8×5", base=60, way=5, shot=5, sessions=8)
 METHODS = ("nearest-mean", "la")
@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--images", type=whole_number(10), default=20, help="of each class")
     parser.add_argument("--json", type=target_file, help="also write the numbers here")
     args = parser.parse_args()
-    torch.set_num_threads(1)
+    use_threads(1)
     print(machine())
     with tempfile.TemporaryDirectory() as cache:
         os.environ["CALA_CACHE"] = cache
@@ -112,33 +112,32 @@ class Counted:
 
         object.__setattr__(encoder, "encode", encode)  # encoders do not change, but for this
 
-    def features(self, split: ImageSplit, rows: np.ndarray) -> torch.Tensor:
+    def features(self, split: ImageSplit, rows: np.ndarray) -> np.ndarray:
         """As a loader would bring them: every image prepared again."""
         parts = [
-            self.encoder.encode(self.encoder.inputs(pixels))
+            np.asarray(self.encoder.encode(self.encoder.inputs(pixels)))
             for pixels in split.batches(BATCH, rows)
         ]
-        return torch.nn.functional.normalize(torch.cat(parts))
+        return normalise(np.concatenate(parts))
 
 
 def usual_loop(counted: Counted, images: ImageSet, seed: int) -> float:
     """Nearest mean, session by session; what a method adds on embeddings is not counted here."""
     train, test = images.train, images.test
-    labels = torch.from_numpy(train.labels)
-    draw = random_draw(PROTOCOL, labels, torch.ones(len(labels), dtype=torch.bool), seed)
+    draw = random_draw(PROTOCOL, train.labels, np.ones(len(train), dtype=bool), seed)
     base = np.flatnonzero(train.labels < PROTOCOL.base)
     features = counted.features(train, base)
     means = [features[train.labels[base] == label].mean(0) for label in range(PROTOCOL.base)]
     right = 0.0
     for session in range(PROTOCOL.sessions + 1):
         if session:
-            rows = np.asarray(draw.rows[session - 1])
+            rows = draw.rows[session - 1]
             shots = counted.features(train, rows)
             new = dict.fromkeys(train.labels[rows].tolist())
             means += [shots[train.labels[rows] == label].mean(0) for label in new]
         seen = np.flatnonzero(test.labels < len(means))
-        logits = counted.features(test, seen) @ torch.stack(means).T
-        right = float((logits.argmax(1).numpy() == test.labels[seen]).mean())
+        logits = counted.features(test, seen) @ np.stack(means).T
+        right = float((logits.argmax(1) == test.labels[seen]).mean())
     return right
 
 

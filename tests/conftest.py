@@ -9,14 +9,14 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+for _library in ("OMP", "OPENBLAS", "MKL"):  # before NumPy: the arrays here are tiny
+    os.environ.setdefault(f"{_library}_NUM_THREADS", "1")
+
 import pytest
-import torch
 from hypothesis import settings
 
-from cala.data.embeddings import load_embeddings
 from cala.heads import ADAPTERS
 
-torch.set_num_threads(1)  # the tensors here are tiny
 settings.register_profile("quick", deadline=None, derandomize=True, max_examples=10)
 settings.register_profile("thorough", deadline=None, derandomize=True, max_examples=100)
 settings.load_profile("quick")  # `--hypothesis-profile thorough` in `make test-all`
@@ -110,4 +110,6 @@ def cifar_path() -> Path:
 
 @pytest.fixture(scope="session")
 def cifar(cifar_path):
+    from cala.data.embeddings import load_embeddings
+
     return load_embeddings(cifar_path)

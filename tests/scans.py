@@ -23,13 +23,13 @@ FIRST = Recipe(
 def scans() -> ImageSet:
     """Scanned digits as images: a small real problem of ten classes."""
     x, y = digits()
-    pixels = (x.reshape(-1, 8, 8, 1).expand(-1, 8, 8, 3) * 15.9).numpy().astype(np.uint8)
+    pixels = (np.repeat(x.reshape(-1, 8, 8, 1), 3, 3) * 15.9).astype(np.uint8)
     splits = []
     for part in (0, 1):
         rows = np.flatnonzero(np.arange(len(y)) % 3 == part)
         names = tuple(f"{part}/{row}" for row in rows)
         pixel_rows = ArrayPixels(pixels[rows], np.arange(len(rows)))
-        splits.append(ImageSplit(y.numpy()[rows].astype(np.int64), names, pixel_rows))
+        splits.append(ImageSplit(y[rows].astype(np.int64), names, pixel_rows))
     classes = tuple("0123456789")
     return ImageSet("scans", classes, *splits, source=Path("scans"), identify=lambda: "scans")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar
 
 from cala.errors import UnknownNameError
@@ -42,6 +41,8 @@ class Registry(Generic[T]):
     def _entries(self) -> dict[str, Any]:
         """All entries, after those of installed packages have joined."""
         if self._group is not None:
+            from importlib.metadata import entry_points
+
             group, self._group = self._group, None
             for point in sorted(entry_points(group=group), key=lambda p: p.name):
                 if point.name not in self._own:

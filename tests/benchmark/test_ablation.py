@@ -15,8 +15,7 @@ from cala.benchmark.runner import at_gamma
 from cala.cli import app
 from cala.data.protocol import Protocol
 from cala.errors import InputError
-from cala.heads import AdaptedHead, make_head
-from cala.heads.recipe import ADAPTERS
+from cala.heads import ADAPTERS, AdaptedHead, BaseData, make_head
 from problems import blobs
 
 PROTOCOL = Protocol(name="small", base=8, way=2, shot=3, sessions=2)
@@ -161,7 +160,7 @@ def test_choices_that_a_method_does_not_have():
 @pytest.mark.filterwarnings("ignore::cala.errors.BaseQueryWarning")
 def test_the_usual_gamma_of_a_fallback_is_las_shift():
     x, y = blobs(4, 12, 6, spread=1.5)
-    fallen, la = (make_head(name, scale=4.0).fit_base(x, y) for name in ("cala", "la"))
+    fallen, la = (make_head(name, scale=4.0).fit_base(BaseData(x, y)) for name in ("cala", "la"))
     assert at_gamma(fallen, ADAPTERS["cala"].gamma).gamma == la.gamma
     assert at_gamma(fallen, 0.0).gamma == 0.0
     assert at_gamma(la, 3.0).gamma == 3.0

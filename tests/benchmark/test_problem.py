@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from cala.benchmark.draws import make_draw
@@ -39,13 +38,13 @@ def benchmark_file(path: Path, name: str, *, named: bool = True, lost: int = 0) 
         called = shot.split("/")[0] if "/" in shot else shot[:9]
         labels.append(protocol.expected.classes.index(called))
     order = np.random.default_rng(0).permutation(len(names))
-    y = torch.tensor(labels)[order]
-    torch.manual_seed(0)
+    y = np.array(labels)[order]
+    rng = np.random.default_rng(0)
     data = Embeddings(
-        x_train=torch.randn(len(y), 4),
+        x_train=rng.normal(size=(len(y), 4)).astype(np.float32),
         y_train=y,
-        x_test=torch.randn(400, 4),
-        y_test=torch.arange(400) % len(protocol.expected.classes),
+        x_test=rng.normal(size=(400, 4)).astype(np.float32),
+        y_test=np.arange(400) % len(protocol.expected.classes),
         names_train=tuple(names[i] for i in order) if named else None,
     )
     return save_embeddings(path, data)
@@ -89,8 +88,8 @@ def test_a_file_without_names(tmp_path):
 
 def test_rows_of_another_order_are_noticed(tmp_path):
     """CIFAR-100's shots are row numbers: in a file that is sorted otherwise they are others."""
-    y = torch.arange(50_000) % 100
-    data = Embeddings(torch.ones(50_000, 1), y, torch.ones(100, 1), torch.arange(100))
+    y, one = np.arange(50_000) % 100, np.ones((50_000, 1), np.float32)
+    data = Embeddings(one, y, one[:100], np.arange(100))
     path = save_embeddings(tmp_path / "e.npz", data)
     with pytest.raises(InputError, match=r"shot \d+ of session 1 has another class in e\.npz"):
         load_problem("cifar100", path, draws="canonical")
@@ -134,8 +133,8 @@ def test_a_benchmark_with_other_numbers_keeps_the_rest(tmp_path):
 
 
 def test_no_test_rows(tmp_path):
-    y = torch.arange(30) % 3
-    data = Embeddings(torch.randn(30, 2), y, torch.zeros(0, 2), y[:0])
+    y, x = np.arange(30) % 3, np.random.default_rng(0).normal(size=(30, 2))
+    data = Embeddings(x, y, x[:0], y[:0])
     path = save_embeddings(tmp_path / "my.npz", data)
     own = Numbers(base=2, way=1, shot=2)
     with pytest.raises(InputError, match="no test row of these classes: add some, or score train"):
@@ -235,7 +234,7 @@ def test_images_of_classes_that_trained_the_encoder_are_not_new(tmp_path, monkey
     """With an order, too: what counts is which classes arrive, not their labels."""
     about = {"dataset": "folder", "classes": ["class 0", "class 3"]}
     kind = replace(load_encoder("resnet20-cifar100"), about=about)
-    monkeypatch.setattr("cala.benchmark.problem.load_encoder", lambda *given: kind)
+    monkeypatch.setattr("cala.encoders.registry.load_encoder", lambda *given: kind)
     monkeypatch.setenv("CALA_CACHE", str(tmp_path / "cache"))
     root, encoding = str(photos(tmp_path / "birds")), Encoding("mine", fakes=0)
 
@@ -263,7 +262,7 @@ def test_options_of_an_encoding_reach_the_encoder(tmp_path, monkeypatch):
         seen.update(options, test=len(images.test))
         return encode_set(images, encoder, **options)
 
-    monkeypatch.setattr("cala.benchmark.problem.encode_set", spy)
+    monkeypatch.setattr("cala.encoders.encode.encode_set", spy)
     load_problem(
         str(root),
         encoding=Encoding("resnet20-cifar100", fakes=0, tta="flip", test=0.25),

@@ -126,13 +126,13 @@ def test_full_length_has_every_system_and_only_options_that_exist(dataset):
 
     from cala.cli import app
     from cala.heads import HEADS
-    from cala.methods import METHODS
+    from cala.systems.registry import SYSTEMS
 
     init = ("--init", "resnet18.pth") if dataset == "cub200" else ()
     done = tried("full_length.py", dataset, "--data", "images", "--out", "bases", *init)
     assert done.returncode == 0, done.stderr
     lines = [line.split() for line in done.stdout.splitlines()]
-    assert {w[w.index("--method") + 1] for w in lines if "--method" in w} == set(METHODS)
+    assert {w[w.index("--method") + 1] for w in lines if "--method" in w} == set(SYSTEMS)
     group = get_command(app)
     for words in lines:
         command = group.commands[words[1]]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
-import torch
 
 from cala.benchmark.problem import Numbers, load_problem
 from cala.benchmark.sources import (
@@ -30,8 +30,8 @@ NUMBERS = Numbers(base=8, way=2, shot=3, sessions=2)
 def embeddings(seed: int = 0, dim: int = 12, **more) -> Embeddings:
     """The same rows for every seed, as another encoder sees them."""
     x, y = blobs(12, 30, dim, seed=seed)
-    train = torch.arange(len(y)) % 2 == 0
-    return Embeddings(x[train].float(), y[train], x[~train].float(), y[~train], **more)
+    x, train = x.astype(np.float32), np.arange(len(y)) % 2 == 0
+    return Embeddings(x[train], y[train], x[~train], y[~train], **more)
 
 
 def load(tmp_path, usual: Embeddings | None, own: Embeddings, **options):
@@ -81,8 +81,8 @@ def test_an_equals_sign_in_the_name_of_a_file(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (["tean=t.npz"], "unknown host 'tean': did you mean 'teen'? Known: nearest-mean"),
-        (["cala=t.npz"], "cala is a method, give its host: nearest-mean=…. Known hosts: nearest"),
+        (["tean=t.npz"], "unknown host 'tean': did you mean 'teen'? Known: alice"),
+        (["cala=t.npz"], "cala is a method, give its host: nearest-mean=…. Known hosts: alice"),
         (["teen+cala=t.npz"], "teen+cala is a method, give its host: teen=…"),
         (["gkeal=g.npz"], "--embeddings gkeal=g.npz: no method of this run has the host gkeal: "),
         (["teen=a.npz", "teen=b.npz"], "--embeddings teen=… is given twice"),
@@ -105,17 +105,17 @@ def test_names_of_encoders_have_no_absolute_path():
 def test_a_problem_gives_every_method_its_embeddings(tmp_path):
     usual, own = embeddings(), embeddings(1, dim=5)
     problem = load(tmp_path, usual, own)
-    assert torch.equal(problem.of("nearest-mean").x_train, usual.x_train)
-    assert torch.equal(problem.of("cala").x_train, usual.x_train)
-    assert torch.equal(problem.of("teen").x_train, own.x_train)
-    assert torch.equal(problem.of("teen+cala").x_test, own.x_test)
+    assert np.array_equal(problem.of("nearest-mean").x_train, usual.x_train)
+    assert np.array_equal(problem.of("cala").x_train, usual.x_train)
+    assert np.array_equal(problem.of("teen").x_train, own.x_train)
+    assert np.array_equal(problem.of("teen+cala").x_test, own.x_test)
     assert (problem.source, problem.own["teen"].name) == ("base.npz", "teen.npz")
 
 
 def test_no_others_are_looked_for_where_all_have_their_own(tmp_path):
     own = embeddings(1)
     problem = load(tmp_path, None, own, methods=("teen", "teen+cala"))
-    assert torch.equal(problem.of("teen").x_train, own.x_train)
+    assert np.array_equal(problem.of("teen").x_train, own.x_train)
     assert problem.dataset == problem.protocol.name == "small"
     with pytest.raises(InputError, match="no embeddings of small"):
         load(tmp_path, None, own)
@@ -129,8 +129,8 @@ ROWS = tuple(f"train/{row}" for row in range(180))
 @pytest.mark.parametrize(
     ("change", "member"),
     [
-        (lambda e: replace(e, y_train=e.y_train.flip(0)), "y_train"),
-        (lambda e: replace(e, y_test=e.y_test.flip(0)), "y_test"),
+        (lambda e: replace(e, y_train=e.y_train[::-1]), "y_train"),
+        (lambda e: replace(e, y_test=e.y_test[::-1]), "y_test"),
         (
             lambda e: replace(e, x_test=e.x_test[1:], y_test=e.y_test[1:], names_test=ROWS[1:]),
             "y_test, names_test",
@@ -158,23 +158,23 @@ def test_names_that_only_one_has_are_not_compared(tmp_path):
 
 def test_more_classes_than_the_first_file_has(tmp_path):
     x, y = blobs(14, 30, 4)
-    more = Embeddings(x.float(), y, x.float(), y)
+    more = Embeddings(x, y, x, y)
     for order_seed in (None, 0):
         with pytest.raises(InputError, match=r"teen\.npz, for teen"):
             load(tmp_path, embeddings(), more, numbers=replace(NUMBERS, order_seed=order_seed))
 
 
-def marked(rows) -> torch.Tensor:
-    holdout = torch.zeros(180, dtype=torch.bool)
+def marked(rows) -> np.ndarray:
+    holdout = np.zeros(180, dtype=bool)
     holdout[rows] = True
     return holdout
 
 
 def test_dev_asks_the_same_images_of_all(tmp_path):
-    first, other = marked(torch.arange(0, 120, 3)), marked(torch.arange(1, 120, 3))
+    first, other = marked(np.arange(0, 120, 3)), marked(np.arange(1, 120, 3))
     same = load(tmp_path, embeddings(holdout=first), embeddings(1, holdout=first), split="dev")
-    assert torch.equal(same.data.usable, same.of("teen").usable)
-    assert torch.equal(same.data.y_test, same.of("teen").y_test)
+    assert np.array_equal(same.data.usable, same.of("teen").usable)
+    assert np.array_equal(same.data.y_test, same.of("teen").y_test)
     for holdout in (other, None):
         differing = embeddings(1, holdout=holdout)
         assert load(tmp_path, embeddings(holdout=first), differing).own, "test images are the same"

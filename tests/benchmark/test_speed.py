@@ -21,7 +21,7 @@ def speed(monkeypatch, tmp_path):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     monkeypatch.setattr(sys, "argv", ["speed.py", "--json", str(tmp_path / "numbers.json")])
-    monkeypatch.setattr(module.torch, "set_num_threads", lambda n: None)
+    monkeypatch.setattr(module, "use_threads", lambda n: None)
 
     def run(seconds: float, milliseconds: float) -> None:
         monkeypatch.setattr(module, "median_seconds", lambda call, repeats: seconds)

@@ -12,7 +12,6 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-import torch
 
 from cala.cli import main
 
@@ -27,7 +26,8 @@ def within(
 def called(
     work: Callable[[], object], argv: list[str], cwd: Path | None = None, **env: object
 ) -> subprocess.CompletedProcess[str]:
-    out, error, code, threads = io.StringIO(), io.StringIO(), 0, torch.get_num_threads()
+    out, error, code, torch = io.StringIO(), io.StringIO(), 0, sys.modules.get("torch")
+    threads = 1 if torch is None else torch.get_num_threads()
     told = {"COLUMNS": "80", **{name: str(value) for name, value in env.items()}}
     with (
         patch.object(sys, "argv", argv),
@@ -43,7 +43,8 @@ def called(
                 print(ended.code, file=sys.stderr)  # noqa: T201
             code = ended.code if isinstance(ended.code, int) else int(bool(ended.code))
         finally:
-            torch.set_num_threads(threads)
+            if torch is not None:
+                torch.set_num_threads(threads)
     return subprocess.CompletedProcess(argv, code, out.getvalue(), error.getvalue())
 
 

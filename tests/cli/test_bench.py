@@ -335,6 +335,21 @@ def test_help_never_imports_torch():
     assert done.stdout.splitlines()[-1] == "False False"
 
 
+def test_methods_on_embeddings_never_import_torch(embeddings, tmp_path):
+    run = ["run", f"features:{embeddings}", *QUICK, "--draws", "random:1", "--out", tmp_path / "a"]
+    code = (
+        "import sys; from cala.cli import app\n"
+        "for words in (['methods'], sys.argv[1:]):\n"
+        "    try: app(words)\n"
+        "    except SystemExit as ended: assert not ended.code\n"
+        "print('torch' in sys.modules)"
+    )
+    command = [sys.executable, "-c", code, *map(str, run)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "cala-plus" in done.stdout
+    assert done.stdout.splitlines()[-1] == "False"
+
+
 @pytest.mark.parametrize("group", [(), ("data",), ("cache",)])
 def test_what_a_command_does_is_told_in_a_line(inside, group):
     _, printed, _ = inside(*group, "--help")

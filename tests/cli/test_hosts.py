@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 from safetensors import safe_open
 
@@ -23,8 +22,8 @@ METHODS = "nearest-mean,la,teen,teen+la"
 
 def write(path: Path, seed: int, dim: int, **more) -> Path:
     x, y = blobs(12, 30, dim, seed=seed)
-    train = torch.arange(len(y)) % 2 == 0
-    rows = Embeddings(x[train].float(), y[train], x[~train].float(), y[~train], **more)
+    x, train = x.astype(np.float32), np.arange(len(y)) % 2 == 0
+    rows = Embeddings(x[train], y[train], x[~train], y[~train], **more)
     return save_embeddings(path, rows)
 
 
@@ -35,7 +34,7 @@ def folder(tmp_path_factory) -> Path:
     write(root / "base.npz", 0, 12, scale=16.0)
     write(root / "teen.npz", 1, 6, scale=8.0)
     x, y = blobs(12, 20, 6)
-    save_embeddings(root / "other.npz", Embeddings(x.float(), y, x.float(), y))
+    save_embeddings(root / "other.npz", Embeddings(x, y, x, y))
     return root
 
 
@@ -217,7 +216,7 @@ def test_encoders_of_their_own(photos, inside, monkeypatch):
         encoded.append(encoder.name)
         return encode_set(images, encoder, **options)
 
-    monkeypatch.setattr("cala.benchmark.problem.encode_set", spy)
+    monkeypatch.setattr("cala.encoders.encode.encode_set", spy)
     shipped = "resnet20-cifar100"
     for number, arguments in enumerate(
         (

@@ -7,10 +7,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from cala.core.fantasy import VIEWS, fantasy
+from cala.core.cala import normalise
 from cala.encoders import ARCHITECTURES, Transform, load_encoder
 from cala.encoders.cache import EmbeddingCache
 from cala.encoders.encode import encode_set
+from cala.encoders.fantasy import VIEWS, fantasy
 from cala.encoders.views import n_views
 from cala.encoders.weights import load_encoder_file, save_encoder
 from cala.errors import InputError
@@ -87,7 +88,7 @@ def test_a_set_through_several_views(save, tmp_path, monkeypatch):
     assert whole.x_train.shape == (12, 128)
     assert whole.fakes.features.shape[2] == 128
     for many, single in ((whole.x_train, one.x_train), (whole.x_test, one.x_test)):
-        np.testing.assert_allclose(many[:, :64], F.normalize(single, dim=1), atol=1e-5)
+        np.testing.assert_allclose(many[:, :64], normalise(single), atol=1e-5)
     assert whole.parts[VIEWS].tolist() == [2]
     assert one.parts[VIEWS].tolist() == [1]
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
 from cala import CalaClassifier
 from cala.errors import InputError
-from cala.estimator.growing import GrowingClassifier
+from cala.estimator.growing import GrowingClassifier, softmax
 from problems import blobs
 
-X, Y = (array.numpy() for array in blobs(10, 20, 6))
+X, Y = blobs(10, 20, 6)
 BASE = Y < 7
 
 
@@ -59,10 +58,21 @@ def test_no_labels():
 
 @pytest.mark.parametrize("kind", [GrowingClassifier, CalaClassifier])
 def test_tensors_of_a_network_are_taken(kind):
+    torch = pytest.importorskip("torch")
     tensor = torch.tensor(X, requires_grad=True)
     model = kind("nearest-mean").fit(tensor[BASE], Y[BASE])
     assert np.array_equal(model.predict(tensor), model.predict(X))
+    assert np.array_equal(model.predict(torch.nn.Parameter(tensor)), model.predict(X))
     assert len(model.predict(tensor.to(torch.bfloat16))) == len(X)
+    fakes = torch.tensor(X[~BASE]).reshape(-1, 10, X.shape[1])
+    given = [kind("la").fit(X[BASE], Y[BASE], f, holdout="all") for f in (fakes, fakes.numpy())]
+    assert given[0].head_.adapter.parameters == given[1].head_.adapter.parameters
+
+
+def test_shares_of_logits_of_any_size():
+    logits = np.array([[1000.0, 999.0], [-1000.0, -1000.0], [800.0, -800.0]])
+    expected = [[np.e / (1 + np.e), 1 / (1 + np.e)], [0.5, 0.5], [1, 0]]
+    np.testing.assert_allclose(softmax(logits), expected)
 
 
 def test_without_a_fit():

@@ -15,7 +15,7 @@ from cala.estimator import growing
 from cala.heads import AdaptedHead
 from problems import blobs
 
-X, Y = (array.numpy() for array in blobs(30, 8, 6))
+X, Y = blobs(30, 8, 6)
 BASE = Y < 12
 
 

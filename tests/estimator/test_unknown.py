@@ -13,7 +13,7 @@ from problems import blobs
 
 pytestmark = pytest.mark.filterwarnings("ignore::cala.errors.FallbackWarning")
 
-X, Y = (t.numpy() for t in blobs(14, 40, 16))
+X, Y = blobs(14, 40, 16)
 LEARN = (Y < 10) & (np.arange(len(Y)) % 40 < 20)
 
 

@@ -148,8 +148,8 @@ def test_a_function_has_no_graph(tmp_path):
 
 def test_a_graph_that_says_something_else_is_not_written(model, tmp_path, monkeypatch):
     def wrong(self, features, weights, bias):
-        unit = self.head.embed(features)
-        return 1.01 * (unit @ weights.T) + bias, unit, *self.head.new_row(unit)
+        unit = self.metric(features)
+        return 1.01 * (unit @ weights.T) + bias, unit, *self.new_class(unit)
 
     monkeypatch.setattr("cala.export.parts.Tail.forward", wrong)
     with pytest.raises(InputError, match="the graph and cala disagree by"):

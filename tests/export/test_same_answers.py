@@ -10,7 +10,7 @@ import pytest
 from cala.core.metric import METRICS
 from cala.encoders.views import with_views
 from cala.export import export_onnx
-from cala.heads import ADAPTERS, HEADS
+from cala.heads import ADAPTERS, HEADS, Head
 from cala.heads.factory import split_name
 from export.small import logits_of, make_model, many, need_onnx, photos, prepared, tiny_encoder
 
@@ -18,14 +18,18 @@ need_onnx()
 import onnxruntime  # noqa: E402
 
 HOSTS = [
-    n for n in HEADS if HEADS[n].linear and not HEADS[n].changes_encoder and n != "bidist-base"
+    name
+    for name in HEADS
+    if HEADS[name].linear_form is not Head.linear_form
+    and not HEADS[name].traits.changes_encoder
+    and name != "bidist-base"
 ]
 METHODS = [*HOSTS, *ADAPTERS, *(f"{host}+{list(ADAPTERS)[i % 3]}" for i, host in enumerate(HOSTS))]
 # Nearest mean in each metric, the others in one: the metric is not theirs.
 PAIRS = [
     (method, metrics[i % len(metrics)])
     for i, method in enumerate(METHODS)
-    for metrics in [HEADS[split_name(method)[0]].metrics]
+    for metrics in [HEADS[split_name(method)[0]].traits.metrics]
 ]
 PAIRS += [("nearest-mean", metric) for metric in METRICS if ("nearest-mean", metric) not in PAIRS]
 CLOSE = 1e-4

@@ -6,8 +6,8 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
-import torch
 
 from cala.benchmark.config import RunConfig
 from cala.benchmark.draws import parse_draws
@@ -27,8 +27,8 @@ METHODS = ("nearest-mean", "la", "nearest-mean+cala-plus")
 def real_run(tmp_path_factory) -> Path:
     """A run that was really run, with its own artifacts and summary."""
     x, y = blobs(12, 30, 12, spread=1.2)
-    train = torch.arange(len(y)) % 2 == 0
-    data = Embeddings(x[train].float(), y[train], x[~train].float(), y[~train])
+    x, train = x.astype(np.float32), np.arange(len(y)) % 2 == 0
+    data = Embeddings(x[train], y[train], x[~train], y[~train])
     config = RunConfig("small", METHODS, tuple(parse_draws("random:3")))
     out = tmp_path_factory.mktemp("runs") / "real"
     execute(config, Source(data, "small.npz"), PROTOCOL, out=out)

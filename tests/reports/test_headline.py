@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
-import torch
 
 from cala.benchmark.config import RunConfig
 from cala.benchmark.execute import execute
@@ -73,9 +73,9 @@ def test_one_method_is_compared_with_nothing(tmp_path):
 )
 def test_a_fallback_is_said(tmp_path, base, per_class, words):
     x, y = blobs(base + 2, 24, 8, spread=1.5)
-    rank = torch.arange(len(y)) % 24
-    train = rank < torch.where(y < base, per_class, 12)
-    data = Embeddings(x[train].float(), y[train], x[~train].float(), y[~train])
+    x, rank = x.astype(np.float32), np.arange(len(y)) % 24
+    train = rank < np.where(y < base, per_class, 12)
+    data = Embeddings(x[train], y[train], x[~train], y[~train])
     protocol = Protocol(name="tiny", base=base, way=2, shot=3, sessions=1)
     config = RunConfig("tiny", ("nearest-mean", "cala"), ("random:0", "random:1"))
     execute(config, Source(data, "tiny.npz"), protocol, out=tmp_path / "run")

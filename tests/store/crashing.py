@@ -72,6 +72,8 @@ def crash(command: list[str], last: int, torn: bool) -> tuple[int, str]:
 def main() -> None:
     import torch
 
+    import cala.encoders  # noqa: F401  once, and not in every copy
+
     torch.set_num_threads(1)
     from cala.model import load
 

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 
+import numpy as np
 import pytest
-import torch
 
 import cala
 from cala.errors import InputError, StateError
 from cala.store import Content, Entry, Store
 from cala.store import store as module
+from cala.store.blobs import read_blob
 
 
 def content(number: int) -> Content:
     return Content(
         {"number": number, "name": "bird 🐦\n"},
         {
-            "base": {"matrix": torch.arange(6.0).reshape(2, 3)},
-            "classes": {"sums": torch.full((number, 2), float(number), dtype=torch.float64)},
+            "base": {"matrix": np.arange(6.0).reshape(2, 3)},
+            "classes": {"sums": np.full((number, 2), float(number))},
         },
     )
 
 
 def same(a: Content, b: Content) -> bool:
     return a.meta == b.meta and all(
-        torch.equal(a.groups[g][n], b.groups[g][n]) for g in b.groups for n in b.groups[g]
+        np.array_equal(a.groups[g][n], b.groups[g][n]) for g in b.groups for n in b.groups[g]
     )
 
 
@@ -360,3 +362,30 @@ def test_a_journal_is_written_where_cala_is_not_installed(monkeypatch):
 
     monkeypatch.setattr(metadata, "distribution", unknown)
     assert Entry("fit").dated(1)["cala"] == cala.__version__
+
+
+def test_arrays_come_back_as_they_were(tmp_path):
+    kept = {
+        "rows": np.arange(12.0, dtype=np.float32).reshape(3, 4).T,
+        "part": np.arange(10)[::3],
+        "digest": np.arange(64, dtype=np.uint8).reshape(2, 32),
+        "number": np.array(0.5),
+        "empty": np.zeros((0, 5)),
+        "mask": np.array([True, False]),
+    }
+    store = Store(tmp_path / "birds")
+    store.create(Content({}, {"base": kept}), Entry("fit"))
+    found = store.read().groups["base"]
+    assert set(found) == set(kept)
+    for name, array in kept.items():
+        assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
+        assert np.array_equal(found[name], array)
+
+
+def test_a_type_of_numbers_that_is_not_read_is_named(tmp_path):
+    header = json.dumps({"x": {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]}}).encode()
+    data = len(header).to_bytes(8, "little") + header + bytes(4)
+    name = hashlib.sha256(data).hexdigest()
+    (tmp_path / f"{name}.safetensors").write_bytes(data)
+    with pytest.raises(InputError, match=r"numbers of a type that is not read here \(BF16\)"):
+        read_blob(tmp_path, name)

@@ -10,7 +10,6 @@ from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from cala.data.decoding import Pixels
@@ -96,11 +95,13 @@ class Batcher:
 
     def _encode(self, prepared: Pixels) -> Embedding:
         """(n, size, size, 3) uint8 -> (n, d)"""
+        import torch
+
         pixels = torch.from_numpy(prepared).to(self.encoder.device)
         inputs = self.encoder.transform.normalise(pixels)
-        rows = self.encoder.encode(inputs).numpy()
+        rows = np.asarray(self.encoder.encode(inputs))
         if self.tta == "flip":
-            rows = (rows + self.encoder.encode(inputs.flip(-1)).numpy()) / 2
+            rows = (rows + np.asarray(self.encoder.encode(inputs.flip(-1)))) / 2
         if not np.isfinite(rows).all():
             raise InputError("the encoder gave NaN or infinity: its weights are damaged")
         return rows

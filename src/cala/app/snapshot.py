@@ -62,10 +62,8 @@ class Snapshot:
         Numbers alone would be given again after an undo, so the first photo is part of it.
         """
         seen = self.knowledge.seen
-        owners, first = np.unique(seen.owner.numpy(), return_index=True)
-        digest = {
-            int(o): bytes(seen.digest[int(f)].numpy()) for o, f in zip(owners, first, strict=True)
-        }
+        owners, first = np.unique(seen.owner, return_index=True)
+        digest = {int(o): bytes(seen.digest[f]) for o, f in zip(owners, first, strict=True)}
         numbers = self.knowledge.classifier.head_.classes
         return tuple(f"{number}-{digest.get(number, b'').hex()[:12]}" for number in numbers)
 
@@ -100,7 +98,7 @@ class Snapshot:
         numbers = {n: c for c, n in enumerate(self.knowledge.classifier.head_.classes)}
         found: dict[int, list[str]] = {column: [] for column in numbers.values()}
         seen = self.knowledge.seen
-        for owner, row in zip(seen.owner.tolist(), seen.digest.numpy(), strict=True):
+        for owner, row in zip(seen.owner.tolist(), seen.digest, strict=True):
             if owner in numbers:
                 found[numbers[owner]].append(row.tobytes().hex())
         return found

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from cala.benchmark.courses import check_images
 from cala.benchmark.problem import Problem
 from cala.benchmark.sources import host_of, source_of
 from cala.errors import InputError
 from cala.heads import HEADS
-from cala.heads.trained import TrainedHead
 
 ALL = "all"
 
@@ -35,13 +35,15 @@ def _lacks(problem: Problem, method: str, metric: str | None) -> str:
     """What is missing for a method; empty if nothing is."""
     host = host_of(method)
     source, head = source_of(method, problem.usual, problem.own), HEADS[host]
-    if metric is not None and metric not in head.metrics:
-        return f"it works in the {' or '.join(head.metrics)} metric"
+    traits = head.traits
+    if metric is not None and metric not in traits.metrics:
+        return f"it works in the {' or '.join(traits.metrics)} metric"
     try:
-        if head.changes_encoder:
+        if traits.changes_encoder:
             check_images(host, source)
-        if issubclass(head, TrainedHead):
-            head(parts=source.data.parts).check_parts(source.data.x_train.shape[1])
+        if traits.needs_parts:
+            made: Any = head(parts=source.data.parts)  # type: ignore[call-arg]
+            made.check_parts(source.data.x_train.shape[1])
     except InputError as error:
         return str(error)
     return ""

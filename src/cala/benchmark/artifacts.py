@@ -38,18 +38,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors.torch import save
-from torch import Tensor
+import numpy as np
+from safetensors.numpy import save
+from scipy.special import softmax
 
-from cala.benchmark.courses import Course, plain_host
+from cala.benchmark.courses import Course
 from cala.benchmark.streaming import for_figures
-from cala.core.similarity import similarity
-from cala.core.stored_rows import loaded
+from cala.core.cala import similarity
+from cala.core.rows import Array, loaded
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol, ShotDraw
 from cala.files import atomic
-from cala.heads import AdaptedHead, Head
+from cala.heads import Head
 from cala.heads.factory import split_name
 
 SCHEMA = 2
@@ -65,8 +65,8 @@ def make_artifact(
     draw: ShotDraw,
     draws: Sequence[ShotDraw] = (),
     course: Course | None = None,
-) -> dict[str, Tensor]:
-    """Tensors as listed above, for a head fitted to the base session (which is not changed).
+) -> dict[str, Array]:
+    """Arrays as listed above, for a head fitted to the base session (which is not changed).
 
     draws : those in which β is looked at; only prototypes are made in them, nothing is scored
     course : of a host that changes its encoder, in `draw`; prototypes are those of its base branch
@@ -74,14 +74,13 @@ def make_artifact(
     fitted, head = head, head.fork()
     data = for_figures(data, protocol.n_classes)
     unit = head.embed(loaded(data.x_test))
-    gammas = _trained_gamma(head) * torch.tensor(GAMMAS)
+    gammas = _trained_gamma(head) * np.array(GAMMAS, np.float32)
 
-    def scored() -> tuple[Tensor, Tensor]:
+    def scored() -> tuple[Array, Array]:
         """Labels of the test rows whose classes are known by now, and their plain logits."""
         seen = data.y_test < len(head.classes)
-        plain = plain_host(head)
         session = (len(head.classes) - protocol.base) // protocol.way
-        known = plain.unit_logits(unit[seen]) if course is None else course.logits[session]
+        known = head.host.unit_logits(unit[seen]) if course is None else course.logits[session]
         return data.y_test[seen], known
 
     sweep = [_gamma_accuracy(head, *scored(), gammas)]
@@ -92,37 +91,36 @@ def make_artifact(
     seen = data.y_test < n_classes
     unit = unit[seen]
     labels, before = scored()
-    beta, shift = _adapted(head, before)
-    after = before + shift
-    base, novel = after[:, :n_base].max(1), after[:, n_base:].max(1)
-    confusion = torch.bincount(labels * n_classes + after.argmax(1), minlength=n_classes**2)
-    sure_before, sure_after = before.softmax(1), after.softmax(1)
+    after = before + head.shift
+    base, novel = after[:, :n_base], after[:, n_base:]
+    confusion = np.bincount(labels * n_classes + after.argmax(1), minlength=n_classes**2)
+    sure_before, sure_after = softmax(before, axis=1), softmax(after, axis=1)
     picked = _sample(labels)
     prototypes = head.prototypes
     beta_draws, similarity_draws = _over_draws(fitted, data, draws)
     return {
-        "confusion": confusion.reshape(n_classes, n_classes).int(),
+        "confusion": confusion.reshape(n_classes, n_classes).astype(np.int32),
         "softmax_before": sure_before.mean(0),
         "softmax_after": sure_after.mean(0),
-        "beta": beta,
-        "shift": shift,
-        "shots": head.table.counts.clone(),
-        "tightness": head.table.tightness.float(),
+        "beta": head.beta,
+        "shift": head.shift,
+        "shots": head.table.counts,
+        "tightness": head.table.tightness.astype(np.float32),
         "similarity": similarity(prototypes[n_base:], prototypes[:n_base]),
         "labels": labels,
-        "switch": base.values - novel.values,
-        "base_right": base.indices == labels,
-        "novel_right": novel.indices + n_base == labels,
+        "switch": base.max(1) - novel.max(1),
+        "base_right": base.argmax(1) == labels,
+        "novel_right": novel.argmax(1) + n_base == labels,
         "prototypes": prototypes,
         "sample": unit[picked, : head.dim],
         "sample_labels": labels[picked],
-        "predicted_before": before.argmax(1).int(),
-        "predicted_after": after.argmax(1).int(),
-        "confidence_before": sure_before.amax(1),
-        "confidence_after": sure_after.amax(1),
-        "sample_logits": before[picked].half(),
+        "predicted_before": before.argmax(1).astype(np.int32),
+        "predicted_after": after.argmax(1).astype(np.int32),
+        "confidence_before": sure_before.max(1),
+        "confidence_after": sure_after.max(1),
+        "sample_logits": before[picked].astype(np.float16),
         "gamma": gammas,
-        "gamma_accuracy": torch.stack(sweep, 1),
+        "gamma_accuracy": np.stack(sweep, 1),
         "beta_draws": beta_draws,
         "similarity_draws": similarity_draws,
     }
@@ -131,54 +129,45 @@ def make_artifact(
 def describe_artifact(
     method: str, head: Head, data: Embeddings, protocol: Protocol, draws: Sequence[ShotDraw]
 ) -> dict[str, Any]:
-    """What a reader of the tensors should know of the method and its classes."""
+    """What a reader of the arrays should know of the method and its classes."""
     host, adapter = split_name(method)
     named = getattr(data, "class_names", None)
     if named is None and protocol.expected is not None and not protocol.order:
         named = protocol.expected.classes
-    bare = head.host if isinstance(head, AdaptedHead) else head
-    fallen = isinstance(head, AdaptedHead) and head.trained_as.adapter != head.recipe.adapter
+    known: Any = head
+    fallen = head.adapted and known.trained_as.adapter != known.recipe.adapter
     return {
         "host": host,
         "adapter": adapter,
-        "metric": getattr(bare, "metric_name", None),
-        "gamma": float(head.gamma) if isinstance(head, AdaptedHead) else None,
+        "metric": getattr(head.host, "metric_name", None),
+        "gamma": float(known.gamma) if head.adapted else None,
         "fallback": "la" if fallen else None,
         "draws": [draw.name for draw in draws],
         "class_names": None if named is None else list(named)[: protocol.n_classes],
     }
 
 
-def save_artifact(path: Path, tensors: dict[str, Tensor], meta: dict[str, object]) -> None:
+def save_artifact(path: Path, arrays: dict[str, Array], meta: dict[str, object]) -> None:
     """Write in one step; `meta` goes into the file's header as JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)
     header = {"schema": str(SCHEMA), "meta": json.dumps(meta, ensure_ascii=False)}
     with atomic(path) as temporary:
         # Bytes, not save_file: the file keeps the rights that any new file gets.
-        temporary.write_bytes(save({k: v.contiguous() for k, v in tensors.items()}, header))
+        temporary.write_bytes(save({k: np.ascontiguousarray(v) for k, v in arrays.items()}, header))
 
 
-def _adapted(head: Head, logits: Tensor) -> tuple[Tensor, Tensor]:
-    """β (C,), and what is added to the logits (C,)."""
-    if isinstance(head, AdaptedHead):
-        return head.beta, head.shift
-    zero = logits.new_zeros(len(head.classes))
-    return zero, zero.clone()
+def _trained_gamma(head: Any) -> float:
+    return float(head.trained_as.gamma) if head.adapted else 1.0
 
 
-def _trained_gamma(head: Head) -> float:
-    return float(head.trained_as.gamma) if isinstance(head, AdaptedHead) else 1.0
-
-
-def _gamma_accuracy(head: Head, labels: Tensor, logits: Tensor, gammas: Tensor) -> Tensor:
+def _gamma_accuracy(head: Head, labels: Array, logits: Array, gammas: Array) -> Array:
     """Accuracy over the classes seen so far with every γ: (G,)."""
-    beta, _ = _adapted(head, logits)
-    differ = gammas if bool(beta.any()) else gammas[:1]
-    found = torch.stack([(logits + gamma * beta).argmax(1) for gamma in differ])
-    return (found == labels).double().mean(1).expand(len(gammas)).float()
+    differ = gammas if head.beta.any() else gammas[:1]
+    right = [((logits + gamma * head.beta).argmax(1) == labels).mean() for gamma in differ]
+    return np.broadcast_to(np.array(right, np.float32), len(gammas))
 
 
-def _over_draws(fitted: Head, data: Embeddings, draws: Sequence[ShotDraw]) -> tuple[Tensor, Tensor]:
+def _over_draws(fitted: Head, data: Embeddings, draws: Sequence[ShotDraw]) -> tuple[Array, Array]:
     """β and mean similarity to base of the novel classes, per draw: two of (D, C - B)."""
     betas, similarities = [], []
     for draw in draws:
@@ -186,17 +175,16 @@ def _over_draws(fitted: Head, data: Embeddings, draws: Sequence[ShotDraw]) -> tu
         for rows in draw.rows:
             head.add(data.x_train[rows], data.y_train[rows])
         n_base, prototypes = head.n_base, head.prototypes
-        beta = head.beta if isinstance(head, AdaptedHead) else prototypes.new_zeros(len(prototypes))
-        betas.append(beta[n_base:])
+        betas.append(head.beta[n_base:])
         similarities.append(similarity(prototypes[n_base:], prototypes[:n_base]).mean(1))
     if not betas:
-        return torch.zeros(0, 0), torch.zeros(0, 0)
-    return torch.stack(betas), torch.stack(similarities)
+        return np.zeros((0, 0), np.float32), np.zeros((0, 0), np.float32)
+    return np.stack(betas), np.stack(similarities)
 
 
-def _sample(labels: Tensor) -> Tensor:
+def _sample(labels: Array) -> Array:
     """The first few rows of every class."""
-    order = labels.argsort(stable=True)
-    counts = torch.bincount(labels)
-    rank = torch.arange(len(labels)) - (counts.cumsum(0) - counts)[labels[order]]
-    return order[rank < SAMPLE_PER_CLASS].sort().values
+    order = np.argsort(labels, kind="stable")
+    counts = np.bincount(labels)
+    rank = np.arange(len(labels)) - (np.cumsum(counts) - counts)[labels[order]]
+    return np.sort(order[rank < SAMPLE_PER_CLASS])

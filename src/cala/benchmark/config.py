@@ -10,9 +10,11 @@ from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+import numpy as np
+
 from cala.benchmark.sources import Own, Source
 from cala.core.metric import METRICS
-from cala.core.stored_rows import Features, StoredRows
+from cala.core.rows import Features, StoredRows
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol
 from cala.errors import InputError
@@ -59,7 +61,7 @@ class RunConfig:
             check_choice("metric", self.metric, METRICS)
 
     def draws_of(self, method: str) -> tuple[str, ...]:
-        changes = HEADS[split_name(method)[0]].changes_encoder
+        changes = HEADS[split_name(method)[0]].traits.changes_encoder
         return self.few_draws if changes and self.few_draws is not None else self.draws
 
     def shown_draw(self, method: str) -> str:
@@ -74,7 +76,7 @@ class RunConfig:
     def _stated(self) -> dict[str, Any]:
         """Fields; what is about training encoders in sessions only where a method does that."""
         found = asdict(self)
-        trained = [m for m in self.methods if HEADS[split_name(m)[0]].changes_encoder]
+        trained = [m for m in self.methods if HEADS[split_name(m)[0]].traits.changes_encoder]
         if not trained:
             del found["few_draws"], found["full_sessions"]
             return found
@@ -124,7 +126,7 @@ def fingerprint(data: Embeddings) -> str:
         if isinstance(part, StoredRows):
             digest.update(part.fingerprint().encode())
         else:
-            digest.update(part.contiguous().numpy().tobytes())
+            digest.update(np.ascontiguousarray(part).tobytes())
     # Names decide which rows are the published shots.
     digest.update(json.dumps([data.scale, data.names_train]).encode())
     return digest.hexdigest()

@@ -73,7 +73,7 @@ def _parsed(line: str) -> Cost | None:
 
 def head_bytes(head: Head) -> int:
     """Bytes of all that a head would be saved with."""
-    return sum(t.numel() * t.element_size() for t in head.state()["tensors"].values())
+    return sum(array.nbytes for array in head.state()["tensors"].values())
 
 
 def summarise(

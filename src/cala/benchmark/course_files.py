@@ -6,8 +6,9 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors.numpy import save
 
 from cala.benchmark.courses import Classroom, Course
 from cala.benchmark.sources import Source, host_of
@@ -38,7 +39,7 @@ class Courses:
     ) -> Course | None:
         """The course of a method's host; None where the encoder stays as it is."""
         host = host_of(method)
-        if not HEADS[host].changes_encoder:
+        if not HEADS[host].traits.changes_encoder:
             return None
         found = self.find(host, draw.name, seed)
         if found is None:
@@ -71,7 +72,7 @@ class Courses:
         if path is None or not path.exists():
             return None
         try:
-            with safe_open(path, framework="pt") as file:
+            with safe_open(path, framework="np") as file:
                 meta = json.loads((file.metadata() or {}).get("course", "{}"))
                 if meta.get("schema") != SCHEMA:
                     return None
@@ -95,6 +96,6 @@ class Courses:
             "encoded": course.encoded,
             "bytes": course.bytes,
         }
-        tensors = {f"logits.{t}": z.contiguous() for t, z in enumerate(course.logits)}
+        arrays = {f"logits.{t}": np.ascontiguousarray(z) for t, z in enumerate(course.logits)}
         with atomic(path) as temporary:
-            temporary.write_bytes(save(tensors, {"course": json.dumps(meta)}))
+            temporary.write_bytes(save(arrays, {"course": json.dumps(meta)}))

@@ -12,26 +12,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from cala.benchmark.sources import Source
-from cala.core.prototypes import normalise
-from cala.core.stored_rows import loaded, where
+from cala.core.rows import Array, loaded, where
 from cala.data.protocol import Protocol, ShotDraw
 from cala.errors import InputError
 from cala.files import shown
-from cala.heads import AdaptedHead, Head
+from cala.heads import Head
 from cala.heads.nearest_mean import NearestMean
-from cala.methods import METHODS
-from cala.methods.learner import BATCH, Learner, Start, lower, upper
-from cala.training.images import stack, stored_transform
-from cala.training.recipes import Recipe
-from cala.training.session import augmentation
+from cala.systems.registry import SYSTEMS
 
-HIDDEN_MOST = 2**28  # numbers: 1 GB of half-way embeddings of test images are kept
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from cala.systems.common.learner import Learner
 
 
 @dataclass(frozen=True)
@@ -43,16 +40,11 @@ class Course:
     encoded : how many images that were; bytes : what a session hands to the next, after the last
     """
 
-    logits: list[Tensor]
+    logits: list[Array]
     seconds: list[float]
     encoding: float
     encoded: int
     bytes: int
-
-
-def plain_host(head: Head) -> Head:
-    """The head below an adapter, or the head itself."""
-    return head.host if isinstance(head, AdaptedHead) else head
 
 
 def check_images(host: str, source: Source) -> None:
@@ -79,13 +71,18 @@ class Classroom:
     def __init__(
         self, host: str, head: Head, source: Source, protocol: Protocol, seed: int, full: bool
     ) -> None:
+        from cala.systems.common.learner import Start
+        from cala.training.images import stored_transform
+        from cala.training.recipes import Recipe
+        from cala.training.session import augmentation
+
         check_images(host, source)
         assert source.images is not None
         assert source.encoder is not None
         self.data, self.protocol, self.images = source.data, protocol, source.images
         recipe = Recipe.from_dict(source.encoder.about["recipe"])
         self.stored = stored_transform(recipe)
-        base = ((self.data.y_train < protocol.base) & self.data.learnable()).nonzero()[:, 0]
+        base = np.flatnonzero((self.data.y_train < protocol.base) & self.data.learnable())
         start = Start(
             encoder=source.encoder.forward,  # type: ignore[arg-type]
             transform=recipe.transform,
@@ -97,9 +94,9 @@ class Classroom:
             seed=seed,
             full=full,
         )
-        method = METHODS[host]
-        assert method.learner is not None
-        self.learner: Learner = method.learner(start)
+        learner = SYSTEMS[host].learner
+        assert learner is not None
+        self.learner: Learner = learner(start)
 
     def play(
         self, draw: ShotDraw, progress: Callable[[int], None] = lambda session: None
@@ -123,51 +120,36 @@ class Classroom:
                 seen = self.data.y_test < len(learner.head.classes)
                 unit = self._encoded(learner, seen)
                 encoding += perf_counter() - start
-                encoded += int(seen.sum())
-                logits.append(learner.logits(unit, base[seen]).float())
+                encoded += len(unit)
+                logits.append(learner.logits(unit, base[seen]))
         return Course(logits, seconds, encoding, encoded, learner.bytes)
 
-    def _encoded(self, learner: Learner, seen: Tensor) -> Tensor:
-        """Unit embeddings (n, d) of test rows by the encoder as it is now."""
-        rows = seen.nonzero()[:, 0]
-        if self.views.dtype == torch.uint8:
-            return learner.encode(self.views[rows])
-        with torch.no_grad():
-            parts = [
-                upper(learner.encoder, self.views[some].to(learner.device)).float().cpu()
-                for some in rows.split(BATCH)
-            ]
-        return normalise(torch.cat(parts))
+    def _encoded(self, learner: Learner, seen: Array) -> Array:
+        """Unit embeddings (m, d) of test rows, by a mask (n,), by the encoder as it is now."""
+        return learner.encode(self.views[np.flatnonzero(seen)]).numpy()
 
     @cached_property
     def views(self) -> Tensor:
         """Test images, or what the half of the encoder that never changes makes of them."""
         numbers = self.data.image_test
         assert numbers is not None
-        pictures = self._pictures(numbers)
-        if not self.learner.upper_only:
-            return pictures
-        inputs, encoder = self.learner.inputs, self.learner.start.encoder
-        with torch.no_grad():
-            shape = lower(encoder, inputs(pictures[:1])).shape[1:]
-            if shape.numel() * len(pictures) > HIDDEN_MOST:
-                return pictures
-            views = torch.empty(len(pictures), *shape)
-            for rows in torch.arange(len(pictures)).split(BATCH):
-                views[rows] = lower(encoder, inputs(pictures[rows])).float().cpu()
-        return views
+        return self.learner.views(self._pictures(numbers))
 
-    def _pictures(self, numbers: Tensor) -> Tensor:
+    def _pictures(self, numbers: Array) -> Tensor:
         """Images (n, s, s, 3) uint8 by their numbers; test images come after training images."""
+        from cala.training.images import stack
+
         split, first = self.images.train, 0
-        if len(numbers) and int(numbers.min()) >= len(split):
+        if len(numbers) and numbers.min() >= len(split):
             split, first = self.images.test, len(split)
-        return stack(split, (numbers - first).numpy().astype(np.int64), self.stored)
+        return stack(split, numbers - first, self.stored)
 
 
 @contextmanager
 def _all_threads() -> Iterator[None]:
     """Training wants every thread, scoring small arrays does not."""
+    import torch
+
     before = torch.get_num_threads()
     torch.set_num_threads(max(before, session_threads()))
     try:
@@ -183,6 +165,6 @@ def session_threads() -> int:
 
 
 def _base_branch(head: Head) -> NearestMean:
-    found = plain_host(head).fork()
+    found = head.host.fork()
     assert isinstance(found, NearestMean)
     return found

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torch import Tensor
-
+from cala.core.rows import Array
 from cala.data.protocol import Protocol, ShotDraw, canonical_draw, random_draw
 from cala.errors import InputError
 
@@ -40,7 +39,7 @@ def few(draws: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in draws if name == "canonical" or name in random)
 
 
-def make_draw(name: str, protocol: Protocol, labels: Tensor, usable: Tensor) -> ShotDraw:
+def make_draw(name: str, protocol: Protocol, labels: Array, usable: Array) -> ShotDraw:
     """The draw of a name; labels, usable : (n,) of the training rows."""
     if name == "canonical":
         return canonical_draw(protocol)

@@ -19,6 +19,7 @@ from cala.benchmark.runner import Cells, Fit, run_cells, say_session
 from cala.benchmark.sources import Own, Source, host_of, source_of
 from cala.benchmark.tables import as_csv, latex, markdown
 from cala.benchmark.terminal import session_notes
+from cala.benchmark.threads import one_thread
 from cala.data.protocol import Protocol
 from cala.files import write_text
 from cala.heads import HEADS, Head
@@ -47,7 +48,7 @@ def execute(
     advance : called with the number of finished cells and of all cells
     """
     for method in config.methods:
-        if HEADS[host_of(method)].changes_encoder:
+        if HEADS[host_of(method)].traits.changes_encoder:
             check_images(host_of(method), source_of(method, usual, own or {}))
     data = usual.data
     for name in config.draws:  # what cannot be drawn is said before anything is written
@@ -127,5 +128,7 @@ def _save(
     }
     shown = draws[names.index(name)]
     said = partial(say_session, progress, f"{method}, seed {config.seeds[0]}: {name}")
-    course = courses.of(method, head, source, protocol, shown, config.seeds[0], said)
-    save_artifact(path, make_artifact(head, data, protocol, shown, draws, course), meta)
+    with one_thread():
+        course = courses.of(method, head, source, protocol, shown, config.seeds[0], said)
+        found = make_artifact(head, data, protocol, shown, draws, course)
+    save_artifact(path, found, meta)

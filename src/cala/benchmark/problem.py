@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
 
 from cala.benchmark.config import SPLITS
 from cala.benchmark.draws import parse_draws
@@ -27,8 +27,6 @@ from cala.data.locate import locate
 from cala.data.protocol import MANIFESTS, Protocol, load_protocol, make_protocol
 from cala.data.sets import open_images
 from cala.data.shots import known_rows, with_rows
-from cala.encoders.encode import encode_set
-from cala.encoders.registry import load_encoder
 from cala.encoders.seen import check_novel, seen_among, stated_classes
 from cala.errors import InputError
 from cala.files import shown
@@ -222,6 +220,9 @@ class _Loader:
 
     def _encoded(self, encoding: Encoding, check: Callable[[Source], None] | None = None) -> Source:
         """check : raises for images that do not fit the others, before any is encoded"""
+        from cala.encoders.encode import encode_set
+        from cala.encoders.registry import load_encoder
+
         path, kind = locate(self.dataset, encoding.data, encoding.kind)
         encoder = load_encoder(encoding.encoder, encoding.device, encoding.views)
         options: dict[str, Any] = {} if encoding.test is None else {"holdout": encoding.test}
@@ -270,11 +271,11 @@ class _Loader:
 
 def _labels(images: ImageSet) -> Embeddings:
     """What is known of embeddings before anything is encoded."""
-    y_train, y_test = (torch.from_numpy(part.labels) for part in (images.train, images.test))
+    y_train, y_test = (part.labels for part in (images.train, images.test))
     return Embeddings(
-        x_train=torch.zeros(len(y_train), 0),
+        x_train=np.zeros((len(y_train), 0), np.float32),
         y_train=y_train,
-        x_test=torch.zeros(len(y_test), 0),
+        x_test=np.zeros((len(y_test), 0), np.float32),
         y_test=y_test,
         class_names=images.classes,
         names_train=images.train.names,

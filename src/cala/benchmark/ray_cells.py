@@ -14,9 +14,6 @@ from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple
 
-import torch
-
-from cala.benchmark.arrays import as_arrays, as_tensors
 from cala.benchmark.config import RunConfig
 from cala.benchmark.costs import Cost
 from cala.benchmark.course_files import Courses
@@ -25,6 +22,7 @@ from cala.benchmark.draws import make_draw
 from cala.benchmark.noting import noting
 from cala.benchmark.runner import Fit, fit_configured, holdout_notes, play_cell, unfinished
 from cala.benchmark.sources import Own, Source, host_of, source_of
+from cala.benchmark.threads import one_thread
 from cala.cluster.ray_engine import RayCluster, Ref
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol, ShotDraw
@@ -112,7 +110,6 @@ class _Job:
     ) -> None:
         self.cluster, self.config, self.protocol = cluster, config, protocol
         self.usual, self.own, self.courses, self.fitted = usual, own, courses, fitted
-        self.threads = torch.get_num_threads()
         self.name = secrets.token_hex(8)  # workers that served another run know it from this one
         self._data: dict[int, Ref] = {}
         self._rooms: dict[str, Ref] = {}
@@ -124,17 +121,17 @@ class _Job:
         """The embeddings of a method, laid into the cluster once."""
         source = source_of(method, self.usual, self.own)
         if id(source) not in self._data:
-            self._data[id(source)] = self.cluster.put(as_arrays(source.data))
+            self._data[id(source)] = self.cluster.put(source.data)
         return self._data[id(source)]
 
     def fit(self, method: str, seed: int, draws: list[ShotDraw], fit: Fit) -> None:
         self._draws[method, seed] = draws
-        task = (fit, self.config, method, seed, self.data(method), self.protocol, self.threads)
+        task = (fit, self.config, method, seed, self.data(method), self.protocol)
         self.cluster.submit(_Key("fit", method, seed), fit_task, *task)
 
     def was_fitted(self, method: str, seed: int, head: Head, took: float) -> None:
         host, kept = host_of(method), self.cluster.put(head)
-        if not HEADS[host].changes_encoder:
+        if not HEADS[host].traits.changes_encoder:
             self.fitted(method, seed, head)
             for draw in self._draws[method, seed]:
                 self._cell(method, seed, kept, took, draw, None)
@@ -173,7 +170,6 @@ class _Job:
             *task,
             self.courses.full,
             threads,
-            self.threads,
             cpus=min(threads, self.cluster.widest),
         )
 
@@ -209,7 +205,7 @@ class _Job:
         self, method: str, seed: int, head: Ref, took: float, draw: ShotDraw, course: Ref | None
     ) -> None:
         task = (method, seed, head, took, self.data(method), self.protocol, draw, course)
-        self.cluster.submit(_Key("cell", method, seed, draw.name), cell_task, *task, self.threads)
+        self.cluster.submit(_Key("cell", method, seed, draw.name), cell_task, *task)
 
 
 def _travelling(source: Source) -> Source:
@@ -218,7 +214,7 @@ def _travelling(source: Source) -> Source:
     if images is not None:
         train, test, content = images.train.located(), images.test.located(), images.fingerprint
         images = replace(images, train=train, test=test, identify=partial(str, content))
-    return replace(source, data=as_arrays(source.data), images=images)
+    return replace(source, images=images)
 
 
 def fit_task(
@@ -228,13 +224,12 @@ def fit_task(
     seed: int,
     data: Embeddings,
     protocol: Protocol,
-    threads: int,
 ) -> tuple[Head, float, list[str]]:
     """On a node: a fitted head, the seconds it took, and what a user should know."""
-    torch.set_num_threads(threads)
     notes: list[str] = []
     start = perf_counter()
-    head = noting(fit, notes.append)(config, method, seed, as_tensors(data), protocol)
+    with one_thread():
+        head = noting(fit, notes.append)(config, method, seed, data, protocol)
     return head, perf_counter() - start, notes
 
 
@@ -247,11 +242,9 @@ def cell_task(
     protocol: Protocol,
     draw: ShotDraw,
     course: Course | None,
-    threads: int,
 ) -> tuple[Cost, list[Record]]:
     """On a node: one cell."""
-    torch.set_num_threads(threads)
-    return play_cell(method, seed, head, took, as_tensors(data), protocol, draw, course)
+    return play_cell(method, seed, head, took, data, protocol, draw, course)
 
 
 def course_task(
@@ -264,20 +257,18 @@ def course_task(
     seed: int,
     full: bool,
     threads: int,
-    outside: int,
 ) -> Course:
     """On a node: one course. The room stays: its test images serve the next draw as well.
 
-    threads : of its sessions; outside : of everything around them
+    threads : of its sessions
     """
-    torch.set_num_threads(outside)
     os.environ["OMP_NUM_THREADS"] = str(threads)  # what `Classroom` goes by
     key = (room, seed)
-    if _ROOM.get("key") != key:
-        _ROOM.clear()  # before the next is made: they are large
-        source = replace(source, data=as_tensors(source.data))
-        _ROOM.update(key=key, room=Classroom(host, head, source, protocol, seed, full))
-    played: Course = _ROOM["room"].play(draw)
+    with one_thread():
+        if _ROOM.get("key") != key:
+            _ROOM.clear()  # before the next is made: they are large
+            _ROOM.update(key=key, room=Classroom(host, head, source, protocol, seed, full))
+        played: Course = _ROOM["room"].play(draw)
     return played
 
 

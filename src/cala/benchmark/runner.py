@@ -10,22 +10,23 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
-from torch import Tensor
+import numpy as np
 
 from cala.benchmark.config import RunConfig
 from cala.benchmark.costs import Cost, head_bytes
 from cala.benchmark.course_files import Courses
-from cala.benchmark.courses import Course, plain_host
+from cala.benchmark.courses import Course
 from cala.benchmark.draws import make_draw
 from cala.benchmark.sources import Own, Source, source_of
 from cala.benchmark.streaming import streamed_metrics
-from cala.core.stored_rows import StoredRows, where
+from cala.benchmark.threads import one_thread
+from cala.core.rows import Array, StoredRows, where
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol, ShotDraw
 from cala.encoders.seen import stated_classes
 from cala.errors import BaseQueryWarning, InputError
 from cala.files import shown
-from cala.heads import HEADS, AdaptedHead, Head, default_metric, make_head
+from cala.heads import ADAPTERS, HEADS, BaseData, Head, default_metric, make_head
 from cala.heads.factory import split_name
 from cala.metrics import SessionMetrics, session_metrics
 from cala.records import Cell, Record
@@ -44,30 +45,32 @@ def fit_method(
     logits are no cosines, the scale is fitted, unless `scale` is given.
     """
     recipe: dict[str, Any] = {"novel": protocol.way * protocol.sessions, "way": protocol.way}
-    host = HEADS[split_name(name)[0]]
-    if not (name.endswith("cala-plus") and host.old_columns_stay):
-        # cala-plus learns what the number of shots means. Where shots move all columns, what one
-        # number teaches does not carry over to another.
+    host, adapter = split_name(name)
+    traits = HEADS[host].traits
+    counts_shots = adapter is not None and len(ADAPTERS[adapter].shots) > 1
+    if not (counts_shots and traits.old_columns_stay):
+        # Where shots move all columns, what one number of them teaches does not carry over to
+        # another.
         recipe["shots"] = (protocol.shot,)
     recipe.update(options.pop("adapter", {}))
     metric = default_metric(name) if options.get("metric") is None else options["metric"]
-    if metric == "cosine" and host.takes_encoder_scale and data.scale is not None:
+    if metric == "cosine" and traits.takes_encoder_scale and data.scale is not None:
         options.setdefault("scale", data.scale)
     head = make_head(name, seed=seed, adapter=recipe, parts=data.parts, **options)
     rows = (data.y_train < protocol.base) & data.learnable()
     _check_base_classes(data.y_train[rows], protocol)
     holdout = None if data.holdout is None else data.holdout[rows]
-    fakes = data.fakes if host.mixed_images_are_new else None  # else mixed from embeddings
+    fakes = data.fakes if traits.mixed_images_are_new else None  # else mixed from embeddings
     with warnings.catch_warnings():
         if holdout is None:  # said once for the whole run, see `holdout_note`
             warnings.simplefilter("ignore", BaseQueryWarning)
         features = where(data.x_train, rows)
-        return head.fit_base(features, data.y_train[rows], fakes=fakes, holdout=holdout)
+        return head.fit_base(BaseData(features, data.y_train[rows], fakes=fakes, holdout=holdout))
 
 
-def _check_base_classes(labels: Tensor, protocol: Protocol) -> None:
+def _check_base_classes(labels: Array, protocol: Protocol) -> None:
     """Every base class has rows to learn from: only then is a class's label its column."""
-    found = labels.unique().tolist()
+    found = np.unique(labels).tolist()
     missing = sorted(set(range(protocol.base)) - set(found))
     if missing:
         some = ", ".join(map(str, missing[:5])) + (", …" if len(missing) > 5 else "")
@@ -103,8 +106,8 @@ def run_draw(
         if course is None:
             logits = now.unit_logits(unit[seen])
         else:
-            logits = course.logits[session] + shift_of(now)
-        sessions.append(session_metrics(logits.numpy(), data.y_test[seen].numpy(), protocol.base))
+            logits = course.logits[session] + now.shift
+        sessions.append(session_metrics(logits, data.y_test[seen], protocol.base))
     return sessions
 
 
@@ -115,7 +118,7 @@ def _grown(
     draw: ShotDraw,
     added: Callable[[float, Head], None],
 ) -> Iterator[Head]:
-    """A copy of the head as it is after each of the sessions 0..T; they share their tensors."""
+    """A copy of the head as it is after each of the sessions 0..T; they share their arrays."""
     yield head.fork()
     for session in range(protocol.sessions):
         rows = draw.rows[session]
@@ -124,11 +127,6 @@ def _grown(
         head.add(features, labels)
         added(perf_counter() - start, head)
         yield head.fork()
-
-
-def shift_of(head: Head) -> Tensor | float:
-    """What an adapter adds to each column."""
-    return head.shift if isinstance(head, AdaptedHead) else 0.0
 
 
 def run_cells(
@@ -163,13 +161,15 @@ def run_cells(
         progress(f"{method}, seed {seed}: fitting")
         mine = source_of(method, usual, own)
         start = perf_counter()
-        head = (fit or fit_configured)(config, method, seed, mine.data, protocol)
+        with one_thread():
+            head = (fit or fit_configured)(config, method, seed, mine.data, protocol)
         took = perf_counter() - start
         fitted(method, seed, head)
         for draw in left:
             progress(f"{method}, seed {seed}: {draw.name}")
             said = partial(say_session, progress, f"{method}, seed {seed}: {draw.name}")
-            course = courses.of(method, head, mine, protocol, draw, seed, said)
+            with one_thread():
+                course = courses.of(method, head, mine, protocol, draw, seed, said)
             cost, records = play_cell(method, seed, head, took, mine.data, protocol, draw, course)
             costs(cost)
             yield records
@@ -202,7 +202,8 @@ def play_cell(
 ) -> tuple[Cost, list[Record]]:
     """One draw for a fitted head; took : seconds of fitting it"""
     clock = _Clock()
-    sessions = run_draw(head, data, protocol, draw, course=course, added=clock)
+    with one_thread():
+        sessions = run_draw(head, data, protocol, draw, course=course, added=clock)
     cost = _cost(method, draw.name, seed, took, clock, course)
     return cost, cell_records(method, draw.name, seed, sessions, data, protocol)
 
@@ -240,7 +241,7 @@ class _Clock:
     @property
     def adapter_bytes(self) -> int:
         """What an adapter holds beside its host."""
-        return 0 if self._head is None else self.bytes - head_bytes(plain_host(self._head))
+        return 0 if self._head is None else self.bytes - head_bytes(self._head.host)
 
 
 def holdout_notes(config: RunConfig, done: Set[Cell], usual: Source, own: Own) -> list[str]:
@@ -272,12 +273,12 @@ def at_gamma(head: Head, gamma: float | None) -> Head:
     γ counts from the method's own: an adapter that fell back to LA, which has another γ, keeps LA's
     shift at the γ that the method is usually trained with.
     """
-    if gamma is None or not isinstance(head, AdaptedHead):
+    if gamma is None or not head.adapted:
         return head
-    head = head.fork()
-    fell_back = head.trained_as.gamma != head.recipe.gamma
-    head.gamma = gamma * head.trained_as.gamma / head.recipe.gamma if fell_back else gamma
-    return head
+    changed: Any = head.fork()
+    usual, trained = changed.recipe.gamma, changed.trained_as.gamma
+    changed.gamma = gamma if trained == usual else gamma * trained / usual
+    return changed
 
 
 def cell_records(

@@ -7,17 +7,21 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from torch import Tensor
+import numpy as np
 
+from cala.core.rows import Array
 from cala.data.embeddings import Embeddings
-from cala.data.images import ImageSet
-from cala.encoders.base import Encoder
 from cala.errors import InputError, UnknownNameError
 from cala.files import shown
 from cala.heads import HEADS
 from cala.heads.factory import split_name
 from cala.registry import unknown
+
+if TYPE_CHECKING:
+    from cala.data.images import ImageSet
+    from cala.encoders.base import Encoder
 
 HOST = re.compile(r"[\w+-]+")  # no dot, no slash, no colon: these make a path or a URI
 
@@ -157,10 +161,10 @@ def check_same_queries(host: str, found: Source, usual: Source) -> None:
         )
 
 
-def _same(first: Tensor | Sequence[str] | None, second: Tensor | Sequence[str] | None) -> bool:
+def _same(first: Array | Sequence[str] | None, second: Array | Sequence[str] | None) -> bool:
     """Whether two are equal, where both are there."""
     if first is None or second is None:
         return True
-    if isinstance(first, Tensor) and isinstance(second, Tensor):
-        return first.shape == second.shape and bool((first == second).all())
+    if isinstance(first, np.ndarray):
+        return np.array_equal(first, second)
     return first == second

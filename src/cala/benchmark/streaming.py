@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import torch
+import numpy as np
 
-from cala.benchmark.courses import plain_host
-from cala.core.stored_rows import StoredRows
+from cala.core.rows import StoredRows
 from cala.data.embeddings import Embeddings
 from cala.heads import Head
 from cala.metrics import Answers, SessionMetrics, metrics_of
@@ -24,7 +23,7 @@ def streamed_metrics(heads: Sequence[Head], data: Embeddings, n_base: int) -> li
     """
     parts: list[list[Answers]] = [[] for _ in heads]
     last = heads[-1]
-    stay = plain_host(last).old_columns_stay
+    stay = last.host.traits.old_columns_stay
     size = max(1, SCORES // max(len(last.classes), last.dim))
     for start in range(0, len(data.y_test), size):
         labels = data.y_test[start : start + size]
@@ -34,7 +33,7 @@ def streamed_metrics(heads: Sequence[Head], data: Embeddings, n_base: int) -> li
             seen, known = labels < len(head.classes), len(head.classes)
             # Columns that stay are the same in every session: earlier ones see fewer of them.
             scores = head.unit_logits(unit[seen]) if logits is None else logits[seen, :known]
-            found.append(Answers.of(scores.numpy(), labels[seen].numpy(), n_base))
+            found.append(Answers.of(scores, labels[seen], n_base))
     return [metrics_of(Answers.joined(found)) for found in parts]
 
 
@@ -43,10 +42,9 @@ def for_figures(data: Embeddings, n_classes: int) -> Embeddings:
     if not isinstance(data.x_test, StoredRows):
         return data
     most = max(1, FIGURE_SCORES // n_classes)
-    rows = torch.arange(len(data.y_test))
+    rows = np.arange(len(data.y_test))
     if len(rows) > most:
-        generator = torch.Generator().manual_seed(0)
-        rows = torch.randperm(len(rows), generator=generator)[:most].sort().values
+        rows = np.sort(np.random.default_rng(0).permutation(len(rows))[:most])
     return replace(
         data, x_test=data.x_test[rows], y_test=data.y_test[rows], names_test=None, image_test=None
     )

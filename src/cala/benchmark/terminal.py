@@ -83,7 +83,7 @@ def _trains(method: str) -> bool:
         host, _ = split_name(method.rpartition(": ")[2])
     except UnknownNameError:  # a value of an ablation
         return False
-    return HEADS[host].changes_encoder
+    return HEADS[host].traits.changes_encoder
 
 
 def console() -> Console:

@@ -133,15 +133,12 @@ class Runner:
         fit: Fit | None = None,
         courses: Path | None = None,
     ) -> Results:
-        import torch
-
         from cala.benchmark.execute import execute
         from cala.benchmark.noting import noting
         from cala.benchmark.runner import fit_configured, run_cells
         from cala.cli.progress import Lines
         from cala.data.watching import watching
 
-        torch.set_num_threads(1)  # the tensors are small: threads cost more than they bring
         with ExitStack() as shown:
             bar, task = shown.enter_context(_bar(title or "starting", self.quiet))
 

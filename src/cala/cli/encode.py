@@ -70,8 +70,6 @@ def encode(
     """
     from contextlib import ExitStack
 
-    import torch
-
     from cala.cli.devices import choose_device
     from cala.cli.progress import progress, progress_bar
     from cala.cluster import read_on
@@ -90,6 +88,8 @@ def encode(
     from cala.files import counted, shown
 
     if threads is not None:
+        import torch
+
         torch.set_num_threads(threads)
     where = read_on(on)
     if where is not None and not is_shards(out):

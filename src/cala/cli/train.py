@@ -149,17 +149,17 @@ def train_one(given: dict[str, Any]) -> None:
 def check_method(given: dict[str, Any]) -> None:
     """Raise where --method does not go with --init or --views."""
     from cala.errors import InputError
-    from cala.methods import METHODS
+    from cala.systems.registry import SYSTEMS
 
     method, views = given["method"], given["views"]
-    system = None if method is None else METHODS[method]
+    system = None if method is None else SYSTEMS[method]
     if system is not None and system.continues and given["init"] is None:
         raise InputError(
             f"{method} continues an ordinary base session: train one with `cala train` first, "
             "and give its encoder as --init"
         )
     if views is not None and (system is None or "views" not in system.changes):
-        able = [name for name in METHODS if "views" in METHODS[name].changes]
+        able = [name for name in SYSTEMS if "views" in SYSTEMS[name].changes]
         raise InputError(
             f"--views {views}: only {', '.join(able)} makes classes of an image's versions; "
             "leave it out, or choose that --method"
@@ -176,7 +176,7 @@ def make_session(given: dict[str, Any]) -> BaseSession:
     from cala.data.sets import open_images
     from cala.encoders.registry import weights_file
     from cala.errors import InputError
-    from cala.methods import METHODS
+    from cala.systems.registry import SYSTEMS
     from cala.training.devices import FabricRanks, make_ranks
     from cala.training.objective import BaseModel
     from cala.training.session import BaseSession
@@ -193,7 +193,7 @@ def make_session(given: dict[str, Any]) -> BaseSession:
     for bad in images.skipped:
         typer.echo(f"left out: {bad.name} ({bad.why})", err=True)
     n_base = base_classes(images.name, len(images.classes), given["base"])
-    system = None if method is None else METHODS[method]
+    system = None if method is None else SYSTEMS[method]
     chosen = _recipe(images, given["recipe"])
     if system is not None:
         chosen = chosen.changed(**system.changes)

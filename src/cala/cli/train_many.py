@@ -52,11 +52,11 @@ def train_many(given: dict[str, Any], where: Where | None) -> None:
 
 def _jobs(given: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Name of each training and its options; one alone has the folder to itself."""
-    from cala.methods import METHODS
+    from cala.systems.registry import SYSTEMS
 
     first, methods = given["seed"], _methods(given["method"])
-    known = [name for name in methods if name is not None and name in METHODS]
-    with_views = {name for name in known if "views" in METHODS[name].changes}
+    known = [name for name in methods if name is not None and name in SYSTEMS]
+    with_views = {name for name in known if "views" in SYSTEMS[name].changes}
     jobs = {}
     for method in methods:
         # Views are for those that have them, where one has.

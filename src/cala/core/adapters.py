@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -24,17 +24,27 @@ class Adapter(ABC):
 
     parameters : (p,) float64, all that training changes
     linear : β is linear in the parameters, the last of which is an offset
+    low, high : (n_inputs,) the range of inputs that the training classes covered: what lies
+        outside is clamped, since nothing was learned there
     """
 
     linear: ClassVar[bool] = False
     parameters: Array
+    low: Array | float = -np.inf
+    high: Array | float = np.inf
 
-    def calibrate(self, context: ClassContext) -> None:
-        """Learn the scale of the inputs from the fake classes; nothing by default."""
+    def calibrate(self, contexts: Sequence[ClassContext]) -> None:
+        """Learn the range of the inputs from the classes that it will be trained on."""
+        values = np.concatenate([self.read(context) for context in contexts])
+        self.low, self.high = values.min(0), values.max(0)
+
+    def inputs(self, context: ClassContext) -> Array:
+        """What the adapter works on: (F, n_inputs), within the range it was trained on."""
+        return self.read(context).clip(self.low, self.high)
 
     @abstractmethod
-    def inputs(self, context: ClassContext) -> Array:
-        """The numbers that the adapter reads: (F, n_inputs)."""
+    def read(self, context: ClassContext) -> Array:
+        """The numbers that are known of each class: (F, n_inputs)."""
 
     @abstractmethod
     def score(self, inputs: Array) -> Array:
@@ -44,13 +54,14 @@ class Adapter(ABC):
     def gradient(self, inputs: Array, by_beta: Array) -> Array:
         """Derivative by the parameters (p,), given that by β (F,)."""
 
-    @abstractmethod
     def arrays(self) -> dict[str, Array]:
         """Everything learned, by name, as a model on disk keeps it."""
+        clamped = isinstance(self.low, np.ndarray)
+        return {"low": np.asarray(self.low), "high": np.asarray(self.high)} if clamped else {}
 
-    @abstractmethod
     def load(self, arrays: dict[str, Array]) -> None:
-        """Take over what `arrays` gave."""
+        """Take over what `arrays` gave; a range is missing where none was learned."""
+        self.low, self.high = arrays.get("low", -np.inf), arrays.get("high", np.inf)
 
     def __call__(self, context: ClassContext) -> Array:
         return self.score(self.inputs(context))
@@ -64,7 +75,10 @@ class ScalarAdapter(Adapter):
     def __init__(self) -> None:
         self.parameters = np.zeros(1)
 
-    def inputs(self, context: ClassContext) -> Array:
+    def calibrate(self, contexts: Sequence[ClassContext]) -> None:
+        """It reads nothing."""
+
+    def read(self, context: ClassContext) -> Array:
         return np.ones((len(context), 1), context.shots.dtype)
 
     def score(self, inputs: Array) -> Array:
@@ -123,7 +137,7 @@ class MLPAdapter(Adapter):
             layers[-1][:] = 0
         self.parameters = np.concatenate(layers)
 
-    def inputs(self, context: ClassContext) -> Array:
+    def read(self, context: ClassContext) -> Array:
         return adapter_inputs(context.similarity, self.kind, self.tau)
 
     def score(self, inputs: Array) -> Array:
@@ -159,14 +173,19 @@ class MLPAdapter(Adapter):
         return found
 
     def arrays(self) -> dict[str, Array]:
-        found = {}
+        found = super().arrays()
         for index, (weight, bias) in enumerate(self._layers()):
             found[f"layers.{2 * index}.weight"], found[f"layers.{2 * index}.bias"] = weight, bias
         return found
 
     def load(self, arrays: dict[str, Array]) -> None:
-        names = [f"layers.{2 * i}.{part}" for i in range(len(self.sizes)) for part in ("weight", "bias")]
-        self.parameters = np.concatenate([arrays[name].ravel() for name in names]).astype(np.float64)
+        super().load(arrays)
+        names = [
+            f"layers.{2 * i}.{part}" for i in range(len(self.sizes)) for part in ("weight", "bias")
+        ]
+        self.parameters = np.concatenate([arrays[name].ravel() for name in names]).astype(
+            np.float64
+        )
 
 
 class SummaryAdapter(Adapter):
@@ -184,15 +203,16 @@ class SummaryAdapter(Adapter):
         self.parameters = np.zeros(width + 1)
         self.mean, self.spread = np.zeros(width), np.ones(width)
 
-    def calibrate(self, context: ClassContext) -> None:
-        values = self._summary(context).astype(np.float64)
+    def calibrate(self, contexts: Sequence[ClassContext]) -> None:
+        values = np.concatenate([self._summary(c) for c in contexts]).astype(np.float64)
         known = ~np.isnan(values)
         count = np.maximum(known.sum(0), 1)
         self.mean = np.where(known, values, 0).sum(0) / count
         spread = np.sqrt((np.where(known, values - self.mean, 0) ** 2).sum(0) / count)
         self.spread = np.where(spread > 1e-6, spread, np.inf)  # a constant input is no input
+        super().calibrate(contexts)
 
-    def inputs(self, context: ClassContext) -> Array:
+    def read(self, context: ClassContext) -> Array:
         standard = (self._summary(context) - self.mean) / self.spread
         return np.nan_to_num(standard).astype(context.shots.dtype)
 
@@ -204,13 +224,16 @@ class SummaryAdapter(Adapter):
         return np.append(by_beta @ inputs, by_beta.sum())
 
     def _summary(self, context: ClassContext) -> Array:
-        top = -np.sort(-context.similarity, axis=1)[:, : self.top]
+        ordered = -np.sort(-context.similarity, axis=1)
+        few = np.minimum(np.arange(self.top), ordered.shape[1] - 1)  # the last one stands in
+        top = ordered[:, few]
         rest = [context.similarity.mean(1), context.tightness, np.log(context.shots)]
         return np.column_stack([top, *rest])
 
     def arrays(self) -> dict[str, Array]:
         offset = self.parameters[-1:]
         return {
+            **super().arrays(),
             "weight": self.parameters[:-1],
             "bias": offset,
             "mean": self.mean,
@@ -218,8 +241,10 @@ class SummaryAdapter(Adapter):
         }
 
     def load(self, arrays: dict[str, Array]) -> None:
+        super().load(arrays)
         parts = [arrays["weight"], arrays["bias"]]
         self.parameters = np.concatenate(parts).astype(np.float64)
+        self.top = len(self.parameters) - 4
         self.mean, self.spread = (arrays[k].astype(np.float64) for k in ("mean", "spread"))
 
 
@@ -251,6 +276,9 @@ def sgd(lr: float, momentum: float = 0.9) -> Callable[[Array, Array], Array]:
     return step
 
 
-OPTIMISERS: dict[str, Callable[[float], Callable[[Array, Array], Array]]] = {"adam": adam, "sgd": sgd}
+OPTIMISERS: dict[str, Callable[[float], Callable[[Array, Array], Array]]] = {
+    "adam": adam,
+    "sgd": sgd,
+}
 #: Kinds of adapter: a function (recipe, B, rng) -> an untrained one.
 KINDS: Registry[Callable[..., Adapter]] = Registry("adapter kind")

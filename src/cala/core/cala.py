@@ -214,12 +214,6 @@ class ClassContext:
     def __len__(self) -> int:
         return len(self.shots)
 
-    @classmethod
-    def joined(cls, contexts: Sequence[ClassContext]) -> Self:
-        """The classes of several contexts, one after the other."""
-        names = ("similarity", "tightness", "shots")
-        return cls(*(np.concatenate([getattr(c, name) for c in contexts]) for name in names))
-
 
 # Eq. 7, the adapters g that turn inputs into β, is cala.core.adapters. Eq. 8: adjusted logits.
 

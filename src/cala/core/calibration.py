@@ -40,7 +40,9 @@ def fit_scale(cosines: Array, own: Array) -> float:
 
     def loss(log_scale: float) -> float:
         scale = behind.dtype.type(math.exp(log_scale))
-        total = sum(float(np.log(np.exp(scale * part).sum(1)).sum(dtype=np.float64)) for part in parts)
+        total = sum(
+            float(np.log(np.exp(scale * part).sum(1)).sum(dtype=np.float64)) for part in parts
+        )
         return total / len(own) + float(scale) * lead
 
     bounds = tuple(math.log(s) for s in SCALE_RANGE)

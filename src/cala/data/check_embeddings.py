@@ -90,7 +90,7 @@ def _checked_shards(path: Path) -> EmbeddingsReport:
 
 
 def _report(path: Path, data: Embeddings, dtype: str, ignored: tuple[str, ...]) -> EmbeddingsReport:
-    train, test = (np.bincount(y.numpy()) for y in (data.y_train, data.y_test))
+    train, test = (np.bincount(y) for y in (data.y_train, data.y_test))
     holdout = data.holdout
     named = {"train": data.names_train, "test": data.names_test}
     return EmbeddingsReport(
@@ -105,7 +105,7 @@ def _report(path: Path, data: Embeddings, dtype: str, ignored: tuple[str, ...]) 
         scale=data.scale,
         holdout=None
         if holdout is None
-        else (int(holdout.sum()), len(data.y_train[holdout].unique())),
+        else (int(holdout.sum()), len(np.unique(data.y_train[holdout]))),
         fakes=None if data.fakes is None else (len(data.fakes), data.fakes.images),
         class_names=data.class_names,
         names=tuple(part for part, names in named.items() if names is not None),

@@ -7,15 +7,13 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
-from cala.core.mixing import FakePool
+from cala.core.fakes import FakePool
+from cala.core.rows import Array
 from cala.errors import InputError
 from cala.files import shown
 
-Members = Mapping[str, NDArray[Any]]
+Members = Mapping[str, Array]
 
 REQUIRED = ("x_train", "y_train", "x_test", "y_test")
 TEXTS = ("class_names", "names_train", "names_test")
@@ -69,7 +67,7 @@ class _Checks:
     def fail(self, member: str, why: str) -> NoReturn:
         raise InputError(f"{self.source}: {member} {why}")
 
-    def vectors(self, member: str, ndim: int) -> Tensor:
+    def vectors(self, member: str, ndim: int) -> Array:
         """Real, finite numbers as float32."""
         array = self.members[member]
         if array.dtype.kind not in "fiu":
@@ -81,20 +79,20 @@ class _Checks:
             values = np.ascontiguousarray(array, dtype=np.float32)
         if not np.isfinite(values).all():
             self.fail(member, "contains NaN, infinity or a number too large for 32 bits")
-        return torch.from_numpy(values)
+        return values
 
-    def integers(self, member: str, array: NDArray[Any], below: int) -> Tensor:
+    def integers(self, member: str, array: Array, below: int) -> Array:
         """Whole numbers in 0..below-1 as int64."""
         if array.dtype.kind not in "iu":
             self.fail(member, f"is {array.dtype}: give integers, such as {member}.astype(int)")
         bad = array[(array < 0) | (array >= below)]
         if bad.size:
             self.fail(member, f"holds {bad.flat[0]}: it must lie in 0..{below - 1}")
-        return torch.from_numpy(array.astype(np.int64))
+        return array.astype(np.int64)
 
     def labels(
         self, n_train: int, n_test: int, class_names: tuple[str, ...] | None
-    ) -> tuple[Tensor, Tensor, tuple[str, ...] | None]:
+    ) -> tuple[Array, Array, tuple[str, ...] | None]:
         """Integers as they are; strings become places in `class_names`, or in sorted order."""
         arrays = {"y_train": self.members["y_train"], "y_test": self.members["y_test"]}
         for (member, array), n in zip(arrays.items(), (n_train, n_test), strict=True):
@@ -116,8 +114,7 @@ class _Checks:
             if unknown is not None:
                 self.fail(member, f"has {shown(unknown)!r}, which class_names lacks")
         y_train, y_test = (
-            torch.tensor([column[name] for name in labels], dtype=torch.int64)
-            for labels in named.values()
+            np.array([column[name] for name in labels], dtype=np.int64) for labels in named.values()
         )
         return y_train, y_test, known
 
@@ -135,12 +132,12 @@ class _Checks:
         if pairs.shape != (len(fake), 2):
             self.fail("pairs", f"is {pairs.shape}, not ({len(fake)}, 2)")
         mixed = self.integers("pairs", pairs, n_labels)
-        same = (mixed[:, 0] == mixed[:, 1]).nonzero()
+        same = mixed[mixed[:, 0] == mixed[:, 1], 0]
         if len(same):
-            self.fail("pairs", f"mixes class {int(mixed[same[0, 0], 0])} with itself")
+            self.fail("pairs", f"mixes class {same[0]} with itself")
         return FakePool(self.vectors("fake", 3), mixed)
 
-    def holdout(self, n: int) -> Tensor | None:
+    def holdout(self, n: int) -> Array | None:
         """(n,) bool from a mask, or from row numbers; a mask that marks nothing is none."""
         if "holdout" not in self.members:
             return None
@@ -150,18 +147,18 @@ class _Checks:
         if given.dtype.kind == "b":
             if given.shape != (n,):
                 self.fail("holdout", f"is {given.shape}, not one bool per training row, ({n},)")
-            return torch.from_numpy(given.copy()) if given.any() else None
+            return given.copy() if given.any() else None
         if not given.size:
             return None
         rows = self.integers("holdout", given, max(n, 2))
         if len(rows) == n and int(rows.max()) <= 1:
             if n <= 2:
                 self.fail("holdout", "may be a mask or row numbers here: give one bool per row")
-            return rows.bool() if rows.any() else None
+            return rows.astype(bool) if rows.any() else None
         # A mask of the wrong length would otherwise pass as the rows 0 and 1.
-        if len(rows.unique()) < len(rows):
+        if len(np.unique(rows)) < len(rows):
             self.fail("holdout", f"is no mask of {n} rows, and as row numbers they repeat")
-        mask = torch.zeros(n, dtype=torch.bool)
+        mask = np.zeros(n, dtype=bool)
         mask[rows] = True
         return mask
 
@@ -175,16 +172,15 @@ class _Checks:
             self.fail("scale", f"is {given}: a logit scale is finite and above 0")
         return float(given)
 
-    def parts(self) -> dict[str, Tensor]:
-        """Real, finite tensors of any shape."""
+    def parts(self) -> dict[str, Array]:
+        """Real, finite numbers of any shape, as float32."""
         found = {}
         for member, array in self.members.items():
             if not member.startswith(PART):
                 continue
             if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
                 self.fail(member, f"is {array.dtype}, or holds NaN or infinity: give real numbers")
-            values = np.ascontiguousarray(array, dtype=np.float32)
-            found[member.removeprefix(PART)] = torch.from_numpy(values)
+            found[member.removeprefix(PART)] = np.asarray(array, dtype=np.float32, order="C")
         return found
 
     def names(self, member: str, n: int | None = None) -> tuple[str, ...] | None:
@@ -210,7 +206,7 @@ class _Checks:
         return found
 
 
-def _texts(array: NDArray[Any]) -> tuple[str, ...]:
+def _texts(array: Array) -> tuple[str, ...]:
     if array.dtype.kind == "S":
         return tuple(text.decode("utf-8", "surrogateescape") for text in array.tolist())
     return tuple(str(text) for text in array.tolist())

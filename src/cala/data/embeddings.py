@@ -9,12 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
-from cala.core.mixing import FakePool
-from cala.core.stored_rows import Features, StoredRows, where
+from cala.core.fakes import FakePool
+from cala.core.rows import Array, Features, StoredRows, where
 from cala.data.embedding_checks import PART, checked
 from cala.data.embedding_files import read_members, write_members
 from cala.data.protocol import Protocol
@@ -45,25 +42,23 @@ class Embeddings:
     """
 
     x_train: Features
-    y_train: Tensor
+    y_train: Array
     x_test: Features
-    y_test: Tensor
+    y_test: Array
     fakes: FakePool | None = None
-    holdout: Tensor | None = None
-    usable: Tensor | None = None
+    holdout: Array | None = None
+    usable: Array | None = None
     scale: float | None = None
-    parts: dict[str, Tensor] = field(default_factory=dict)
+    parts: dict[str, Array] = field(default_factory=dict)
     class_names: tuple[str, ...] | None = None
     names_train: tuple[str, ...] | None = None
     names_test: tuple[str, ...] | None = None
-    image_test: Tensor | None = None
+    image_test: Array | None = None
     provenance: dict[str, Any] | None = None
 
-    def learnable(self) -> Tensor:
+    def learnable(self) -> Array:
         """(n,) bool: `usable`, or every row."""
-        return (
-            torch.ones_like(self.y_train, dtype=torch.bool) if self.usable is None else self.usable
-        )
+        return np.ones(len(self.y_train), dtype=bool) if self.usable is None else self.usable
 
     def relabelled(self, protocol: Protocol) -> Embeddings:
         """Labels in the protocol's order of arrival; classes that never arrive are left out.
@@ -77,13 +72,12 @@ class Embeddings:
         if class_names is not None and protocol.order:
             class_names = tuple(class_names[label] for label in protocol.order)
         arrives = y_test < protocol.n_classes
-        kept = arrives.nonzero()[:, 0].tolist()
         return replace(
             named,
             y_train=y_train,
             y_test=y_test[arrives],
             x_test=where(self.x_test, arrives),
-            names_test=None if self.names_test is None else _picked(self.names_test, kept),
+            names_test=None if self.names_test is None else _picked(self.names_test, arrives),
             image_test=None if self.image_test is None else self.image_test[arrives],
             usable=self.learnable() & (y_train < protocol.n_classes),
             class_names=class_names,
@@ -97,7 +91,7 @@ class Embeddings:
         column = {name: label for label, name in enumerate(wanted)}
         if not set(self.class_names) <= set(column):
             return self
-        place = torch.tensor([column[name] for name in self.class_names])
+        place = np.array([column[name] for name in self.class_names])
         fakes = self.fakes
         if fakes is not None:
             fakes = FakePool(fakes.features, place[fakes.pairs])
@@ -107,7 +101,7 @@ class Embeddings:
     def _base_fakes(self, protocol: Protocol) -> FakePool | None:
         if self.fakes is None:
             return None
-        pairs = protocol.relabel(self.fakes.pairs.flatten()).reshape(-1, 2)
+        pairs = protocol.relabel(self.fakes.pairs)
         base = (pairs < protocol.base).all(1)
         return FakePool(self.fakes.features[base], pairs[base]) if base.any() else None
 
@@ -118,26 +112,24 @@ class Embeddings:
         from; rows in `keep` (the canonical shots) stay shots. Where the file marks held-out
         rows, base queries are taken from these.
         """
-        generator = torch.Generator().manual_seed(seed)
-        order = torch.rand(len(self.y_train), generator=generator)
-        free = self.learnable().clone()
+        order = np.random.default_rng(seed).random(len(self.y_train))
+        free = self.learnable().copy()
         free[keep] = False
-        has_holdout = torch.zeros(int(self.y_train.max()) + 1, dtype=torch.bool)
+        has_holdout = np.zeros(int(self.y_train.max()) + 1, dtype=bool)
         if self.holdout is not None:
             has_holdout[self.y_train[self.holdout]] = True
             free &= self.holdout | ~has_holdout[self.y_train]
-        query = torch.zeros(len(order), dtype=torch.bool)
-        for label in self.y_train.unique().tolist():
-            rows = ((self.y_train == label) & free).nonzero()[:, 0]
+        query = np.zeros(len(order), dtype=bool)
+        for label in np.unique(self.y_train).tolist():
+            rows = np.flatnonzero((self.y_train == label) & free)
             most = min(per_class, len(rows) // 2) if has_holdout[label] else per_class
             query[rows[order[rows].argsort()][:most]] = True
-        rows = query.nonzero()[:, 0].tolist()
         return replace(
             self,
             x_test=where(self.x_train, query),
             y_test=self.y_train[query],
-            names_test=None if self.names_train is None else _picked(self.names_train, rows),
-            image_test=None if self.image_test is None else query.nonzero()[:, 0],
+            names_test=None if self.names_train is None else _picked(self.names_train, query),
+            image_test=None if self.image_test is None else np.flatnonzero(query),
             usable=self.learnable() & ~query,
         )
 
@@ -165,9 +157,9 @@ def save_embeddings(
     compress : a smaller `.npz` that takes longer to write
 
     >>> from tempfile import mkdtemp
-    >>> x, y = torch.randn(4, 3), torch.tensor([0, 0, 1, 1])
+    >>> x, y = np.eye(4, dtype=np.float32), np.array([0, 0, 1, 1])
     >>> path = save_embeddings(f"{mkdtemp()}/my.npz", Embeddings(x, y, x, y))
-    >>> torch.equal(load_embeddings(path).x_train, x)
+    >>> np.array_equal(load_embeddings(path).x_train, x)
     True
     """
     path = Path(path)
@@ -181,7 +173,7 @@ def save_embeddings(
     return path
 
 
-def _members(data: Embeddings, half: bool) -> dict[str, NDArray[Any]]:
+def _members(data: Embeddings, half: bool) -> dict[str, Array]:
     found: dict[str, Any] = {
         "x_train": data.x_train,
         "y_train": data.y_train,
@@ -190,9 +182,9 @@ def _members(data: Embeddings, half: bool) -> dict[str, NDArray[Any]]:
         "fake": None if data.fakes is None else data.fakes.features,
         "pairs": None if data.fakes is None else data.fakes.pairs,
         "holdout": data.holdout,
-        **{PART + name: tensor for name, tensor in data.parts.items()},
+        **{PART + name: values for name, values in data.parts.items()},
     }
-    members = {k: _array(v) for k, v in found.items() if v is not None}
+    members = {k: np.asarray(v) for k, v in found.items() if v is not None}
     for name in ("x_train", "x_test", "fake"):
         if name in members and half:
             if np.abs(members[name]).max(initial=0) > HALF_MAX:
@@ -216,12 +208,5 @@ def _members(data: Embeddings, half: bool) -> dict[str, NDArray[Any]]:
     return members
 
 
-def _array(values: Any) -> NDArray[Any]:
-    if not isinstance(values, Tensor):
-        return np.asarray(values)
-    plain = values.detach().cpu()
-    return (plain.float() if plain.dtype == torch.bfloat16 else plain).numpy()
-
-
-def _picked(names: Sequence[str], rows: Sequence[int]) -> tuple[str, ...]:
-    return tuple(names[row] for row in rows)
+def _picked(names: Sequence[str], rows: Array) -> tuple[str, ...]:
+    return tuple(names[row] for row in np.flatnonzero(rows).tolist())

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from importlib import resources
 
 import numpy as np
-import torch
-from torch import Tensor
 
+from cala.core.rows import Array
 from cala.errors import InputError
 from cala.files import counted
 from cala.registry import check_choice
@@ -67,23 +66,22 @@ class Protocol:
         start = self.base + self.way * (session - 1)
         return range(start, start + self.way)
 
-    def relabel(self, labels: Tensor) -> Tensor:
-        """(n,) labels of the set -> (n,) labels in order of arrival, which sessions count in."""
+    def relabel(self, labels: Array) -> Array:
+        """Labels of the set -> labels in order of arrival, which sessions count in."""
         if not self.order:
             return labels
-        arrival = torch.empty(len(self.order), dtype=torch.int64)
-        arrival[torch.tensor(self.order)] = torch.arange(len(self.order))
-        if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < len(arrival):
+        arrival = np.argsort(self.order)
+        if labels.size and not 0 <= int(labels.min()) <= int(labels.max()) < len(arrival):
             raise InputError(f"labels go to {int(labels.max())}, {self.name} has {len(arrival)}")
         return arrival[labels]
 
 
 @dataclass(frozen=True)
 class ShotDraw:
-    """Which training rows are the shots: one tensor of row indices per incremental session."""
+    """Which training rows are the shots: int64 row numbers per incremental session."""
 
     name: str
-    rows: tuple[Tensor, ...]
+    rows: tuple[Array, ...]
 
 
 def load_protocol(name: str) -> Protocol:
@@ -187,10 +185,10 @@ def canonical_draw(protocol: Protocol) -> ShotDraw:
             f"the published shots of {protocol.name} are file names: find their rows in your copy "
             "with cala.data.shots.canonical_rows"
         )
-    return ShotDraw("canonical", tuple(torch.tensor(rows) for rows in protocol.canonical))
+    return ShotDraw("canonical", tuple(np.array(rows, np.int64) for rows in protocol.canonical))
 
 
-def random_draw(protocol: Protocol, labels: Tensor, usable: Tensor, seed: int) -> ShotDraw:
+def random_draw(protocol: Protocol, labels: Array, usable: Array, seed: int) -> ShotDraw:
     """`shot` usable rows of every novel class; a class's shots depend on its label and the seed.
 
     labels : (n,) of the training rows; usable : (n,) bool
@@ -199,7 +197,7 @@ def random_draw(protocol: Protocol, labels: Tensor, usable: Tensor, seed: int) -
     for session in range(1, protocol.sessions + 1):
         rows = []
         for label in protocol.session_labels(session):
-            candidates = ((labels == label) & usable).nonzero()[:, 0].numpy()
+            candidates = np.flatnonzero((labels == label) & usable)
             if len(candidates) < protocol.shot:
                 raise InputError(
                     f"class {label} has {len(candidates)} usable training rows, {protocol.shot} "
@@ -207,5 +205,5 @@ def random_draw(protocol: Protocol, labels: Tensor, usable: Tensor, seed: int) -
                 )
             rng = np.random.default_rng([seed, label])
             rows.append(np.sort(rng.choice(candidates, protocol.shot, replace=False)))
-        sessions.append(torch.from_numpy(np.concatenate(rows)))
+        sessions.append(np.concatenate(rows))
     return ShotDraw(f"random:{seed}", tuple(sessions))

@@ -7,15 +7,11 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
-from cala.core.mixing import FakePool
-from cala.core.stored_rows import StoredRows
+from cala.core.fakes import FakePool
+from cala.core.rows import Array, StoredRows
 from cala.data.shard_file import Member, damaged, map_member, read_header, read_rows
 from cala.data.shards import SPLITS, Manifest, Shard, read_classes, read_manifest
 from cala.data.watching import announce
@@ -36,7 +32,7 @@ class Part:
     entry: Shard
     members: dict[str, Member]
 
-    def read(self, member: str) -> NDArray[Any]:
+    def read(self, member: str) -> Array:
         return read_rows(self.path, self.members[member], 0, self.members[member].shape[0])
 
 
@@ -79,31 +75,31 @@ class Shards:
         """The embeddings of a split, read as they are asked for."""
         return ShardRows(self.parts(split), self.dim)
 
-    def labels(self, split: str) -> Tensor:
+    def labels(self, split: str) -> Array:
         """(n,) labels of a split: 8 bytes per row, the one thing kept of every row."""
-        found = torch.empty(self.rows(split), dtype=torch.int64)
+        found = np.empty(self.rows(split), dtype=np.int64)
         start = 0
         for part in self.parts(split):
-            y = torch.from_numpy(part.read("y"))
+            y = part.read("y")
             if split != "fake":
                 _check_labels(part, y, len(self.classes))
             found[start : start + len(y)] = y
             start += len(y)
         return found
 
-    def holdout(self) -> Tensor | None:
+    def holdout(self) -> Array | None:
         """(n,) bool, training rows that the encoder never saw; None where no shard says so."""
         parts = self.parts("train")
         if not any("holdout" in part.members for part in parts):
             return None
         masks = [
-            torch.from_numpy(part.read("holdout")).bool()
+            part.read("holdout").astype(bool)
             if "holdout" in part.members
-            else torch.zeros(part.entry.rows, dtype=torch.bool)
+            else np.zeros(part.entry.rows, dtype=bool)
             for part in parts
         ]
-        mask = torch.cat(masks)
-        return mask if bool(mask.any()) else None
+        mask = np.concatenate(masks)
+        return mask if mask.any() else None
 
     def names(self, split: str) -> Iterator[str]:
         """Image names in the order of the rows, a shard at a time; empty where none were kept."""
@@ -118,12 +114,12 @@ class Shards:
             for a, b in zip(starts, ends, strict=True):
                 yield text[a:b].decode("utf-8", "surrogateescape")
 
-    def blocks(self, split: str, rows: int = BLOCK) -> Iterator[tuple[Tensor, Tensor]]:
+    def blocks(self, split: str, rows: int = BLOCK) -> Iterator[tuple[Array, Array]]:
         """Embeddings (b, d) float32 and labels (b,), at most `rows` at a time, in order."""
         if rows < 1:
             raise InputError(f"rows is {rows}: give at least 1")
         for part in self.parts(split):
-            y = torch.from_numpy(part.read("y"))
+            y = part.read("y")
             if split != "fake":
                 _check_labels(part, y, len(self.classes))
             x = ShardRows((part,), self.dim)
@@ -135,23 +131,23 @@ class Shards:
         if not self.parts("fake"):
             return None
         x, y = self.features("fake")[:], self.labels("fake")
-        pairs = torch.from_numpy(np.concatenate([p.read("pairs") for p in self.parts("fake")]))
-        if bool((y < 0).any()) or bool((y >= len(y)).any()):
+        pairs = np.concatenate([p.read("pairs") for p in self.parts("fake")])
+        if (y < 0).any() or (y >= len(y)).any():
             raise damaged(self.parts("fake")[0].path, "its fake classes are not numbered from 0")
-        if bool((pairs < 0).any()) or bool((pairs >= len(self.classes)).any()):
+        if (pairs < 0).any() or (pairs >= len(self.classes)).any():
             raise damaged(
                 self.parts("fake")[0].path, "a fake class mixes classes that are not there"
             )
-        counts = torch.bincount(y)
-        order = y.argsort(stable=True)
+        counts = np.bincount(y)
+        order = np.argsort(y, kind="stable")
         each = int(counts[0])
         pairs = pairs[order].reshape(len(counts), -1, 2) if each * len(counts) == len(y) else pairs
         first = self.parts("fake")[0].path
         if pairs.ndim != 3 or int(counts.min()) != each:
             raise damaged(first, "fake classes must be numbered from 0, with as many images each")
-        if not bool((pairs == pairs[:, :1]).all()):
+        if not (pairs == pairs[:, :1]).all():
             raise damaged(first, "a fake class mixes different pairs")
-        return FakePool(x[order].unflatten(0, (len(counts), each)), pairs[:, 0].contiguous())
+        return FakePool(x[order].reshape(len(counts), each, self.dim), pairs[:, 0].copy())
 
     def verify(self, advance: Callable[[int, int], None] = lambda done, total: None) -> None:
         """Read every byte and compare checksums; a shard that differs is named."""
@@ -167,63 +163,63 @@ class Shards:
 class ShardRows(StoredRows):
     """The embeddings of some shards as one array; `chosen` numbers the rows that are in it."""
 
-    def __init__(self, parts: tuple[Part, ...], dim: int, chosen: Tensor | None = None) -> None:
+    def __init__(self, parts: tuple[Part, ...], dim: int, chosen: Array | None = None) -> None:
         self._parts = parts
         counts = [part.entry.rows for part in parts]
         self._starts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
         self._chosen = chosen
         self.shape = (int(self._starts[-1]) if chosen is None else len(chosen), dim)
 
-    def where(self, rows: Tensor) -> ShardRows:
-        if rows.dtype == torch.bool:
+    def where(self, rows: Array) -> ShardRows:
+        if rows.dtype == bool:
             if rows.shape != (len(self),):
                 raise IndexError(f"a mask of shape {tuple(rows.shape)} for {len(self)} rows")
-            rows = rows.nonzero()[:, 0]
+            rows = np.flatnonzero(rows)
         chosen = rows if self._chosen is None else self._chosen[rows]
         return ShardRows(self._parts, self.shape[1], chosen)
 
-    def __getitem__(self, rows: slice | Tensor) -> Tensor:
+    def __getitem__(self, rows: slice | Array) -> Array:
         if isinstance(rows, slice):
             start, stop, step = rows.indices(len(self))
             announce("reading", stop, len(self))
             if self._chosen is None and step == 1:
                 return self._stretch(start, max(start, stop))
-            rows = torch.arange(start, stop, step)
-        if rows.dtype == torch.bool:
-            rows = rows.nonzero()[:, 0]
+            rows = np.arange(start, stop, step)
+        if rows.dtype == bool:
+            rows = np.flatnonzero(rows)
         shape = (*rows.shape, self.shape[1])
-        flat = rows.flatten().cpu()
+        flat = rows.reshape(-1)
         if len(flat) and not -len(self) <= int(flat.min()) <= int(flat.max()) < len(self):
             raise IndexError(f"row {int(flat.max())} of {len(self)}")
-        flat = torch.where(flat < 0, flat + len(self), flat)
+        flat = np.where(flat < 0, flat + len(self), flat)
         chosen = flat if self._chosen is None else self._chosen[flat]
-        return self._gather(chosen.numpy()).reshape(shape)
+        return self._gather(chosen).reshape(shape)
 
     def fingerprint(self) -> str:
         digest = hashlib.sha256(json.dumps([part.entry.sha256 for part in self._parts]).encode())
         if self._chosen is not None:
-            digest.update(self._chosen.contiguous().numpy().tobytes())
+            digest.update(self._chosen.tobytes())
         return digest.hexdigest()
 
-    def _stretch(self, start: int, stop: int) -> Tensor:
+    def _stretch(self, start: int, stop: int) -> Array:
         """Rows start..stop-1 of all shards, which lie side by side."""
         if stop <= start:
-            return torch.empty(0, self.shape[1])
+            return np.empty((0, self.shape[1]), self.dtype)
         found = []
         for number in range(*self._span(start, stop)):
             first, last = self._starts[number], self._starts[number + 1]
             low, high = max(start, first) - first, min(stop, last) - first
             found.append(self._read(number, int(low), int(high)))
-        return torch.cat(found) if len(found) != 1 else found[0]
+        return np.concatenate(found) if len(found) != 1 else found[0]
 
     def _span(self, start: int, stop: int) -> tuple[int, int]:
         """The first shard that holds rows start..stop-1, and the one behind the last."""
         first = int(np.searchsorted(self._starts, start, side="right")) - 1
         return first, int(np.searchsorted(self._starts, stop, side="left"))
 
-    def _gather(self, rows: NDArray[np.int64]) -> Tensor:
+    def _gather(self, rows: Array) -> Array:
         """Rows in any order: every shard is opened once, and read from its start to its end."""
-        result = torch.empty(len(rows), self.shape[1])
+        result = np.empty((len(rows), self.shape[1]), self.dtype)
         ordered = bool((rows[1:] >= rows[:-1]).all())
         order = np.arange(len(rows)) if ordered else np.argsort(rows, kind="stable")
         bounds = np.searchsorted(rows[order], self._starts)
@@ -232,21 +228,20 @@ class ShardRows(StoredRows):
             local = rows[places] - self._starts[number]
             low, high = int(local[0]), int(local[-1]) + 1
             if high - low <= SPARSE * len(local):
-                values = self._read(number, low, high)[torch.from_numpy(local - low)]
+                values = self._read(number, low, high)[local - low]
             else:
                 part = self._parts[number]
                 mapped = map_member(part.path, part.members["x"])
-                values = self._checked(number, torch.from_numpy(mapped[local]))
+                values = self._checked(number, mapped[local])
                 del mapped  # its pages count as this process's memory
-            result[torch.from_numpy(places)] = values
+            result[places] = values
         return result
 
-    def _read(self, number: int, low: int, high: int) -> Tensor:
+    def _read(self, number: int, low: int, high: int) -> Array:
         part = self._parts[number]
-        rows = torch.from_numpy(read_rows(part.path, part.members["x"], low, high))
-        return self._checked(number, rows)
+        return self._checked(number, read_rows(part.path, part.members["x"], low, high))
 
-    def _checked(self, number: int, rows: Tensor) -> Tensor:
+    def _checked(self, number: int, rows: Array) -> Array:
         try:
             return check_features(rows)
         except InputError as error:
@@ -268,7 +263,7 @@ def open_shards(folder: str | Path) -> Shards:
     return Shards(folder, manifest, read_classes(folder, manifest.classes))
 
 
-def _check_labels(part: Part, labels: Tensor, classes: int) -> None:
+def _check_labels(part: Part, labels: Array, classes: int) -> None:
     bad = labels[(labels < 0) | (labels >= classes)]
     if len(bad):
         raise damaged(part.path, f"y holds {int(bad[0])}: labels lie in 0..{classes - 1}")

@@ -11,12 +11,10 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-import torch
 from filelock import FileLock, Timeout
-from numpy.typing import NDArray
-from torch import Tensor
 from typing_extensions import Self
 
+from cala.core.rows import Array
 from cala.data.shard_file import write_shard
 from cala.data.shards import (
     CLASSES,
@@ -184,13 +182,13 @@ class ShardWriter:
     def write(
         self,
         key: str | None,
-        x: NDArray[Any] | Tensor,
-        y: NDArray[Any] | Tensor,
+        x: Array,
+        y: Array,
         split: str = "train",
         names: Sequence[str] | None = None,
         *,
-        holdout: NDArray[Any] | Tensor | None = None,
-        pairs: NDArray[Any] | Tensor | None = None,
+        holdout: Array | None = None,
+        pairs: Array | None = None,
     ) -> None:
         """Write one shard; when this returns it is on the disk, and entered.
 
@@ -229,8 +227,8 @@ class ShardWriter:
 
     def _members(
         self, split: str, x: Any, y: Any, names: Sequence[str] | None, holdout: Any, pairs: Any
-    ) -> dict[str, NDArray[Any]]:
-        x, labels = _array(x), _array(y)
+    ) -> dict[str, Array]:
+        x, labels = np.asarray(x), np.asarray(y)
         if x.ndim != 2 or x.shape[1] != self.manifest.dim or not len(x):
             raise InputError(f"x is {x.shape}, not (n, {self.manifest.dim}) with at least one row")
         if x.dtype.kind not in "fiub":
@@ -269,14 +267,14 @@ class ShardWriter:
             members["names"] = np.frombuffer(b"".join(texts), dtype=np.uint8)
             members["name_ends"] = np.cumsum([len(t) for t in texts], dtype=np.int64)
         if holdout is not None:
-            mask = _array(holdout)
+            mask = np.asarray(holdout)
             if mask.shape != (len(x),) or mask.dtype != np.bool_:
                 raise InputError(f"holdout is {mask.dtype} of shape {mask.shape}: one bool per row")
             members["holdout"] = mask.astype(np.uint8)
         if (pairs is None) != (split != "fake"):
             raise InputError("pairs (n, 2) belong to split fake, and split fake needs them")
         if pairs is not None:
-            parents = _array(pairs)
+            parents = np.asarray(pairs)
             if parents.shape != (len(x), 2) or parents.dtype.kind not in "iu":
                 raise InputError(f"pairs is {parents.dtype} of shape {parents.shape}, not (n, 2)")
             _check_range("pairs", parents, self.manifest.classes)
@@ -312,14 +310,7 @@ class ShardWriter:
         self.close()
 
 
-def _array(values: Any) -> NDArray[Any]:
-    if isinstance(values, torch.Tensor):
-        values = values.detach().cpu()
-        return (values.float() if values.dtype == torch.bfloat16 else values).numpy()
-    return np.asarray(values)
-
-
-def _check_range(name: str, values: NDArray[Any], below: int) -> None:
+def _check_range(name: str, values: Array, below: int) -> None:
     bad = values[(values < 0) | (values >= below)]
     if bad.size:
         raise InputError(f"{name} holds {bad.flat[0]}: labels lie in 0..{below - 1}")

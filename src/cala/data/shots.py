@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-import torch
+import numpy as np
 
 from cala.data.embeddings import Embeddings
 from cala.data.images import ImageSet
@@ -92,5 +92,5 @@ def _draw(
                 f"shot {shown(wrong)} of session {session} has another class in {source}: its rows "
                 f"or labels are not those of {protocol.name}"
             )
-        sessions.append(torch.tensor(found))
+        sessions.append(np.array(found, np.int64))
     return ShotDraw("canonical", tuple(sessions))

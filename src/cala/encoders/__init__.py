@@ -1,35 +1,26 @@
-"""Image -> embedding: architectures, pretrained encoders, doors to other libraries, the cache."""
+"""Image -> embedding: architectures, pretrained encoders, loaders of other libraries, the cache.
 
-from cala.encoders import (  # these register architectures, encoders and doors
-    efficientnet_lite0,
-    hf_door,
-    onnx_door,
-    resnet,
-    resnet12,
-    shipped,
-    timm_door,
-    torch_door,
-    views_door,
-)
+Nothing here is imported before it is used: torch takes seconds.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from cala.encoders.architectures import ARCHITECTURES
-from cala.encoders.base import Encoder
 from cala.encoders.registry import DOORS, ENCODERS, load_encoder
-from cala.encoders.transform import Transform
 
-__all__ = [
-    "ARCHITECTURES",
-    "DOORS",
-    "ENCODERS",
-    "Encoder",
-    "Transform",
-    "efficientnet_lite0",
-    "hf_door",
-    "load_encoder",
-    "onnx_door",
-    "resnet",
-    "resnet12",
-    "shipped",
-    "timm_door",
-    "torch_door",
-    "views_door",
-]
+if TYPE_CHECKING:
+    from cala.encoders.base import Encoder
+    from cala.encoders.transform import Transform
+
+__all__ = ["ARCHITECTURES", "DOORS", "ENCODERS", "Encoder", "Transform", "load_encoder"]
+
+_LAZY = {"Encoder": "base", "Transform": "transform"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -41,7 +41,7 @@ class Encoder:
     scale: float | None = None
     holdout: frozenset[str] = frozenset()
     trained: frozenset[str] = frozenset()
-    parts: dict[str, Tensor] = field(default_factory=dict)
+    parts: dict[str, NDArray[np.float32]] = field(default_factory=dict)
     pretrained: bool = False
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     about: dict[str, Any] = field(default_factory=dict)

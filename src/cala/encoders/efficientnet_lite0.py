@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cala.encoders.base import Encoder, from_module
-from cala.encoders.registry import ENCODERS
 from cala.encoders.transform import Transform
 from cala.encoders.weights import load_weights, read_weights
 from cala.errors import InputError
@@ -142,7 +141,6 @@ def read_file() -> dict[str, Tensor]:
     return {name.removeprefix("_").replace("._", "."): t for name, t in found.items()}
 
 
-@ENCODERS.register(NAME, "EfficientNet-Lite0, ImageNet-1k, installed with cala, 224 px, 1280-d")
 def efficientnet_lite0(device: torch.device | str = "cpu") -> Encoder:
     module = EfficientNetLite0()
     load_weights(module, read_file(), PACKAGE, NAME)

@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from cala.core.mixing import FakePool, pool_shape
+from cala.core.fakes import FakePool, pool_shape
 from cala.data.embeddings import Embeddings
 from cala.data.images import ImageSet, ImageSplit
 from cala.encoders.base import Encoder
@@ -48,7 +47,7 @@ def encode_set(
     columns = _columns(images.train.labels, base)
     parents = np.flatnonzero((columns >= 0) & ~_kept_out(holdout, encoder, len(columns)))
     if pairs and len(parents):
-        pairs, fake_images = pool_shape(torch.from_numpy(columns[parents]), pairs, fake_images)
+        pairs, fake_images = pool_shape(np.bincount(columns[parents]), pairs, fake_images)
     total = len(images.train) + len(images.test) + pairs * fake_images
     done = 0
 
@@ -76,20 +75,20 @@ def encode_set(
             seed=seed,
             advance=count,
         )
-        fakes = FakePool(pool.features, torch.tensor(base)[pool.pairs])
+        fakes = FakePool(pool.features, np.array(base)[pool.pairs])
     return Embeddings(
-        x_train=torch.from_numpy(x_train),
-        y_train=torch.from_numpy(images.train.labels),
-        x_test=torch.from_numpy(x_test),
-        y_test=torch.from_numpy(images.test.labels),
+        x_train=x_train,
+        y_train=images.train.labels,
+        x_test=x_test,
+        y_test=images.test.labels,
         fakes=fakes,
-        holdout=None if holdout is None else torch.from_numpy(holdout),
+        holdout=holdout,
         scale=encoder.scale,
         parts=encoder.parts,
         class_names=images.classes,
         names_train=images.train.names,
         names_test=images.test.names,
-        image_test=len(images.train) + torch.arange(len(images.test)),
+        image_test=len(images.train) + np.arange(len(images.test)),
         provenance={
             "encoder": encoder.name,
             "fingerprint": encoder.fingerprint,

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from cala.core.mixing import pool_shape
+from cala.core.fakes import pool_shape
 from cala.data.images import ArrayPixels, FilePixels, ImageSet, ImageSplit
 from cala.data.shard_writer import ShardWriter
 from cala.encoders.base import Encoder
@@ -108,7 +107,7 @@ def encode_shards(
     parents = _parents(images.train, base, encoder) if pairs else np.zeros(0, dtype=np.int64)
     columns = np.searchsorted(base, images.train.labels)
     if len(parents):
-        pairs, fake_images = pool_shape(torch.from_numpy(columns[parents]), pairs, fake_images)
+        pairs, fake_images = pool_shape(np.bincount(columns[parents]), pairs, fake_images)
     else:
         pairs = 0
     bounds = [*_bounds("train", len(images.train), rows), *_bounds("test", len(images.test), rows)]
@@ -166,8 +165,9 @@ def encode_shards(
                 relabelled, parents, encoder, pairs=pairs, images=fake_images, **options
             )
             numbers = np.arange(len(pool)).repeat(pool.images)
-            both = np.asarray(base)[pool.pairs.numpy()][numbers]
-            writer.write(FAKES, pool.features.flatten(0, 1), numbers, "fake", pairs=both)
+            both = np.asarray(base)[pool.pairs][numbers]
+            features = pool.features.reshape(len(numbers), -1)
+            writer.write(FAKES, features, numbers, "fake", pairs=both)
         return writer.finish()
 
 

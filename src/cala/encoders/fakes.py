@@ -10,11 +10,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cala.core.mixing import FakePool, draw_pairs, draw_parents, mix
+from cala.core.cala import mix
+from cala.core.fakes import FakePool, draw_pairs, draw_parents
+from cala.core.rows import ClassRows
 from cala.data.images import ImageSplit
 from cala.encoders.base import Encoder
 from cala.encoders.embed import SEGMENT, TURN, Advance, batch_size, encode_views
 from cala.errors import InputError
+
+Rows = NDArray[np.int64]
 
 PAIRS = 600
 IMAGES = 25
@@ -24,7 +28,7 @@ MEMORY = 1 << 27  # bytes of parents that are decoded at once
 
 def fake_pool(
     split: ImageSplit,
-    rows: NDArray[np.int64],
+    rows: Rows,
     encoder: Encoder,
     *,
     pairs: int = PAIRS,
@@ -40,56 +44,52 @@ def fake_pool(
     """
     if pairs < 1 or images < 1:
         raise InputError(f"{pairs} fake classes of {images} images: use 1 or more of each")
-    generator = torch.Generator().manual_seed(seed)
-    rows = _bounded(split.labels[rows], rows, encoder, generator)
-    columns = torch.from_numpy(split.labels[rows])
-    chosen = draw_pairs(int(columns.max()) + 1, pairs, generator)
-    left, right, lam = (t.flatten() for t in draw_parents(columns, chosen, images, generator))
-    used, place = torch.cat([left, right]).unique(return_inverse=True)
-    one, two = place.split(len(left))
-    parents = split.take(rows[used.numpy()])
-    digests = _digests(parents.digests(), one.tolist(), two.tolist(), lam.numpy())
+    rng = np.random.default_rng(seed)
+    by_class = _by_class(split.labels, rows, encoder, rng)
+    chosen = draw_pairs(by_class.n_classes, pairs, rng)
+    left, right, lam = (a.reshape(-1) for a in draw_parents(by_class, chosen, images, rng))
+    used, place = np.unique(np.concatenate([left, right]), return_inverse=True)
+    one, two = np.split(place, 2)
+    lam = lam.astype(np.float32)
+    parents = split.take(used)
+    digests = _digests(parents.digests(), one.tolist(), two.tolist(), lam)
 
     room = _images(MEMORY, encoder)
     whole: list[Tensor] = []  # all parents, where these are few
 
     def mixed(wanted: list[int]) -> Iterator[Tensor]:
         for group in _groups(wanted, one, two, room):
-            needed, at = torch.cat([one[group], two[group]]).unique(return_inverse=True)
+            both = np.stack([one[group], two[group]])
             if len(parents) <= room:
-                whole[:] = whole or [_stacked(parents, torch.arange(len(parents)), encoder)]
-                pixels, at = whole[0], needed[at]
+                whole[:] = whole or [_stacked(parents, np.arange(len(parents)), encoder)]
+                pixels = whole[0]
             else:
-                pixels = _stacked(parents, needed, encoder)
-            batches = (t.split(batch_size(encoder)) for t in (*at.split(len(group)), lam[group]))
-            for first, second, share in zip(*batches, strict=True):
+                needed, at = np.unique(both, return_inverse=True)
+                pixels, both = _stacked(parents, needed, encoder), at.reshape(both.shape)
+            for start in range(0, len(group), batch := batch_size(encoder)):
+                now = slice(start, start + batch)
                 x_i, x_j = (
-                    encoder.transform.normalise(pixels[of].to(encoder.device))
-                    for of in (first, second)
+                    encoder.transform.normalise(pixels[of[now]].to(encoder.device)) for of in both
                 )
-                yield mix(x_i, x_j, share.to(x_i)[:, None, None, None])
+                share = torch.from_numpy(lam[group[now]]).to(x_i)
+                yield mix(x_i, x_j, share[:, None, None, None])
             del pixels  # before the next ones are decoded
 
     # Parents that do not fit are decoded again in every turn, so turns are long then.
     turn = TURN if len(parents) <= room else SEGMENT
     features = encode_views(encoder, "mix", tta, digests, mixed, advance, turn)
-    return FakePool(torch.from_numpy(features).unflatten(0, (len(chosen), images)), chosen)
+    return FakePool(features.reshape(len(chosen), images, encoder.dim), chosen)
 
 
-def _bounded(
-    labels: NDArray[np.int64],
-    rows: NDArray[np.int64],
-    encoder: Encoder,
-    generator: torch.Generator,
-) -> NDArray[np.int64]:
+def _by_class(labels: Rows, rows: Rows, encoder: Encoder, rng: np.random.Generator) -> ClassRows:
     """So many rows of each class that not too many parents have to be decoded."""
+    columns = labels[rows]
+    order = np.argsort(columns, kind="stable")
+    found = ClassRows(rows[order], columns[order], int(columns.max()) + 1)
     limit = _images(PARENTS, encoder)
-    if len(rows) <= limit:
-        return rows
-    each = max(2, limit // len(np.unique(labels)))
-    order = torch.randperm(len(rows), generator=generator).numpy()
-    kept = [order[labels[order] == label][:each] for label in np.unique(labels)]
-    return rows[np.sort(np.concatenate(kept))]
+    if len(found) <= limit:
+        return found
+    return found.draw(max(2, limit // len(np.unique(columns))), rng)
 
 
 def _images(memory: int, encoder: Encoder) -> int:
@@ -97,27 +97,27 @@ def _images(memory: int, encoder: Encoder) -> int:
     return memory // (3 * encoder.transform.size**2)
 
 
-def _groups(wanted: list[int], one: Tensor, two: Tensor, limit: int) -> Iterator[Tensor]:
+def _groups(wanted: list[int], one: Rows, two: Rows, limit: int) -> Iterator[Rows]:
     """`wanted` in order, in groups whose parents `one` and `two` are at most `limit`, or two."""
     group: list[int] = []
     needed: set[int] = set()
     for index in wanted:
         both = {int(one[index]), int(two[index])}
         if group and len(needed | both) > limit:
-            yield torch.tensor(group)
+            yield np.array(group)
             group, needed = [], set()
         group.append(index)
         needed |= both
     if group:
-        yield torch.tensor(group)
+        yield np.array(group)
 
 
-def _stacked(parents: ImageSplit, rows: Tensor, encoder: Encoder) -> Tensor:
+def _stacked(parents: ImageSplit, rows: Rows, encoder: Encoder) -> Tensor:
     """Decoded and resized: (n, size, size, 3) uint8."""
     size = encoder.transform.size
     pixels = torch.empty(len(rows), size, size, 3, dtype=torch.uint8)
     start = 0
-    for batch in parents.batches(batch_size(encoder), rows.numpy()):
+    for batch in parents.batches(batch_size(encoder), rows):
         pixels[start : start + len(batch)] = encoder.transform.stack(batch)
         start += len(batch)
     return pixels

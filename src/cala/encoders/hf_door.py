@@ -18,14 +18,12 @@ from torch import Tensor, nn
 
 from cala.encoders.base import Encoder, from_module
 from cala.encoders.extras import import_extra, one_line, probe
-from cala.encoders.registry import DOORS
 from cala.encoders.transform import FILTERS, Transform, Triple
 from cala.errors import InputError
 
 HALF: Triple = (0.5, 0.5, 0.5)
 
 
-@DOORS.register("hf", "hf:NAME, a vision model of Hugging Face or a local folder (extra: hf)")
 def hf_door(name: str, device: torch.device | str = "cpu") -> Encoder:
     transformers = import_extra("transformers", "hf")
     if find_spec("torchvision") is not None:  # it hides that a broken one is the cause

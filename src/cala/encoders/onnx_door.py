@@ -21,7 +21,6 @@ from torch import Tensor
 
 from cala.encoders.base import Encoder
 from cala.encoders.extras import import_extra, one_line
-from cala.encoders.registry import DOORS
 from cala.encoders.transform import Transform
 from cala.errors import InputError
 from cala.files import chunks, shown
@@ -31,7 +30,6 @@ TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
 Run = Callable[[NDArray[Any]], list[NDArray[Any]]]
 
 
-@DOORS.register("onnx", "onnx:FILE, a network in ONNX format (extra: onnx)")
 def onnx_door(file: str, device: torch.device | str = "cpu") -> Encoder:
     runtime = import_extra("onnxruntime", "onnx")
     path = Path(file)

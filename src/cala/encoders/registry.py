@@ -6,19 +6,20 @@ import difflib
 import os
 from collections.abc import Callable
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING, TypeAlias
 
 from cala.encoders.architectures import ARCHITECTURES
-from cala.encoders.base import Encoder
-from cala.encoders.views import at_most
-from cala.encoders.weights import load_encoder_file
 from cala.errors import InputError, UnknownNameError
 from cala.files import shown
 from cala.registry import Registry
 from cala.shipped import shipped
 
-Device = torch.device | str
+if TYPE_CHECKING:
+    import torch
+
+    from cala.encoders.base import Encoder
+
+Device: TypeAlias = "torch.device | str"
 FILE = "encoder.safetensors"
 
 #: Encoders whose file the package brings along.
@@ -29,6 +30,47 @@ ENCODERS: Registry[Callable[[Device], Encoder]] = Registry("encoder")
 
 DOORS: Registry[Callable[[str, Device], Encoder]] = Registry("door")
 """Prefixes of URIs: what stands behind `prefix:` and a device -> encoder."""
+
+for _registry, _name, _where, _summary in (
+    (
+        ENCODERS,
+        "efficientnet-lite0",
+        "efficientnet_lite0:efficientnet_lite0",
+        "EfficientNet-Lite0, ImageNet-1k, installed with cala, 224 px, 1280-d",
+    ),
+    (
+        ENCODERS,
+        "resnet20-cifar100",
+        "shipped:resnet20_cifar100",
+        "ResNet-20 trained on CIFAR-100's 60 base classes, 32 px, 64-d, shipped",
+    ),
+    (
+        DOORS,
+        "hf",
+        "hf_door:hf_door",
+        "hf:NAME, a vision model of Hugging Face or a local folder (extra: hf)",
+    ),
+    (DOORS, "onnx", "onnx_door:onnx_door", "onnx:FILE, a network in ONNX format (extra: onnx)"),
+    (
+        DOORS,
+        "timm",
+        "timm_door:timm_door",
+        "timm:NAME, a pretrained model of timm (extra: timm)",
+    ),
+    (
+        DOORS,
+        "torch",
+        "torch_door:torch_door",
+        "torch:module.path:factory, any module of your own",
+    ),
+    (
+        DOORS,
+        "views",
+        "views_door:views_door",
+        "views:V:NAME, the first V views of an encoder that has several",
+    ),
+):
+    _registry.add(_name, f"cala.encoders.{_where}", _summary)
 
 
 def load_encoder(
@@ -46,10 +88,16 @@ def load_encoder(
     cala.errors.InputError: resnet18 is an architecture without weights: train it with ...
     """
     found = _found(os.fspath(uri), device)
-    return found if views is None else at_most(found, views)
+    if views is None:
+        return found
+    from cala.encoders.views import at_most
+
+    return at_most(found, views)
 
 
 def _found(uri: str, device: Device) -> Encoder:
+    from cala.encoders.weights import load_encoder_file
+
     if uri in ENCODERS:
         return ENCODERS[uri](device)
     prefix, colon, rest = uri.partition(":")

@@ -9,8 +9,6 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from cala.encoders.architectures import ARCHITECTURES
-
 Norm = Callable[[int], nn.Module]
 
 
@@ -92,16 +90,13 @@ class ResNet(nn.Module):
         return hidden.mean((2, 3))
 
 
-@ARCHITECTURES.register("resnet20", "ResNet-20 for 32×32 images, 64-d")
 def resnet20() -> ResNet:
     return ResNet((16, 32, 64), blocks=3, stem="small")
 
 
-@ARCHITECTURES.register("resnet18", "ResNet-18 with the 7×7 stem and max-pooling, 512-d")
 def resnet18() -> ResNet:
     return ResNet((64, 128, 256, 512), blocks=2, stem="large")
 
 
-@ARCHITECTURES.register("resnet18-small", "ResNet-18 with a 3×3 stem for small images, 512-d")
 def resnet18_small() -> ResNet:
     return ResNet((64, 128, 256, 512), blocks=2, stem="small")

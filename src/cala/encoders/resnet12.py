@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from cala.encoders.architectures import ARCHITECTURES
 from cala.encoders.resnet import conv1x1, conv3x3
 
 WIDTHS = (64, 160, 320, 640)
@@ -53,6 +52,3 @@ class ResNet12(nn.Module):
     def upper(self, hidden: Tensor) -> Tensor:
         """What `lower` gave -> (n, 640)"""
         return self.layer4(self.layer3(hidden)).mean((2, 3))
-
-
-ARCHITECTURES.register("resnet12", "ResNet-12 (64-160-320-640), 640-d")(ResNet12)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cala.data.images import ImageSet
-from cala.encoders.base import Encoder
 from cala.errors import InputError
 from cala.files import shown
+
+if TYPE_CHECKING:
+    from cala.data.images import ImageSet
+    from cala.encoders.base import Encoder
 
 SHOWN = 5  # names in a message
 

@@ -13,12 +13,10 @@ import torch
 
 from cala.encoders.base import Encoder, from_module
 from cala.encoders.extras import import_extra, one_line, probe
-from cala.encoders.registry import DOORS
 from cala.encoders.transform import FILTERS, Transform
 from cala.errors import InputError, UnknownNameError
 
 
-@DOORS.register("timm", "timm:NAME, a pretrained model of timm (extra: timm)")
 def timm_door(name: str, device: torch.device | str = "cpu") -> Encoder:
     timm = import_extra("timm", "timm")
     uri = f"timm:{name}"

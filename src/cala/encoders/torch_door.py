@@ -22,7 +22,6 @@ from torch import nn
 
 from cala.encoders.base import Encoder, from_module
 from cala.encoders.extras import one_line, probe
-from cala.encoders.registry import DOORS
 from cala.encoders.transform import Transform
 from cala.errors import InputError, UnknownNameError
 from cala.registry import unknown
@@ -30,7 +29,6 @@ from cala.registry import unknown
 DEFAULT = Transform(size=224, resize=256)
 
 
-@DOORS.register("torch", "torch:module.path:factory, any module of your own")
 def torch_door(rest: str, device: torch.device | str = "cpu") -> Encoder:
     uri = f"torch:{rest}"
     path, colon, factory = rest.partition(":")

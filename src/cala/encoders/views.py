@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cala.core.fantasy import VIEWS, fantasy
 from cala.encoders.base import Encoder
+from cala.encoders.fantasy import VIEWS, fantasy
 from cala.errors import InputError
 
 
@@ -54,5 +55,5 @@ def at_most(encoder: Encoder, views: int) -> Encoder:
         dim=int(fewer.dim),  # type: ignore[arg-type]
         forward=fewer,
         fingerprint=known.hexdigest(),
-        parts={**encoder.parts, VIEWS: torch.tensor([float(views)])},
+        parts={**encoder.parts, VIEWS: np.array([views], np.float32)},
     )

@@ -5,12 +5,11 @@ from __future__ import annotations
 import torch
 
 from cala.encoders.base import Encoder
-from cala.encoders.registry import DOORS, load_encoder
+from cala.encoders.registry import load_encoder
 from cala.encoders.views import at_most, n_views
 from cala.errors import InputError
 
 
-@DOORS.register("views", "views:V:NAME, the first V views of an encoder that has several")
 def views_door(rest: str, device: torch.device | str = "cpu") -> Encoder:
     count, colon, name = rest.partition(":")
     if not (count.isdecimal() and colon and name):

@@ -7,14 +7,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from cala.core.fantasy import MOST, VIEWS
 from cala.encoders.architectures import ARCHITECTURES
 from cala.encoders.base import Encoder, from_module
+from cala.encoders.fantasy import MOST, VIEWS
 from cala.encoders.transform import Transform
 from cala.encoders.views import with_views
 from cala.errors import InputError
@@ -98,7 +100,11 @@ def load_encoder_file(
             f"{shown(path)} does not describe its encoder as `cala train` does ({reason(error)})"
         ) from error
     load_weights(module, tensors, shown(path), architecture)
-    parts = {n.removeprefix(PART): t.float() for n, t in tensors.items() if n.startswith(PART)}
+    parts = {
+        name.removeprefix(PART): tensor.float().numpy()
+        for name, tensor in tensors.items()
+        if name.startswith(PART)
+    }
     views = _views(parts, path)
     return from_module(
         name or str(path),
@@ -132,9 +138,9 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return meta, tensors
 
 
-def _views(parts: dict[str, Tensor], path: Path) -> int:
+def _views(parts: dict[str, NDArray[np.float32]], path: Path) -> int:
     """How many views of an image the encoder was trained to look at."""
-    given = parts.get(VIEWS, torch.ones(1)).flatten().tolist()
+    given = parts.get(VIEWS, np.ones(1)).flatten().tolist()
     if len(given) != 1 or given[0] not in range(1, MOST + 1):
         raise InputError(f"{shown(path)} states {given} views of an image: 1 to {MOST} are known")
     return int(given[0])

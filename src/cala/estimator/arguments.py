@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 
-from cala.core.mixing import FakePool
+from cala.core.fakes import FakePool
 from cala.errors import InputError
-from cala.heads import HEADS, AdaptedHead, Head
+from cala.heads import HEADS, Head
 from cala.heads.factory import split_name
 from cala.registry import check_choice
 
@@ -56,21 +54,9 @@ def seed_of(random_state: Any) -> int:
     return int(random_state)
 
 
-def usable_device(name: Any) -> Any:
-    """A torch device that is there and keeps numbers ("meta" does not)."""
-    try:
-        torch.zeros(1, device=name).item()
-    except (RuntimeError, AssertionError, TypeError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(
-            f'device is {name!r} ({reason}): use "cpu", or one that is there'
-        ) from None
-    return name
-
-
 def check_frozen(method: str) -> None:
     """Raise for a method that would have to train an encoder."""
-    if HEADS[split_name(method)[0]].changes_encoder:
+    if HEADS[split_name(method)[0]].traits.changes_encoder:
         raise InputError(
             f'method "{method}" trains its encoder on images in every session: it runs on the '
             "bench (`cala run`); choose a method over embeddings, such as cala-plus"
@@ -79,7 +65,7 @@ def check_frozen(method: str) -> None:
 
 def check_adapted(method: str, head: Head) -> None:
     """Without an adapter there is no trade-off to move along."""
-    if not isinstance(head, AdaptedHead):
+    if not head.adapted:
         raise InputError(
             f'method "{method}" has no adapter and no operating point: '
             'use "la", "cala" or "cala-plus"'
@@ -87,16 +73,16 @@ def check_adapted(method: str, head: Head) -> None:
 
 
 def untracked(X: Any) -> Any:
-    """A tensor as NumPy can read it; anything else as it is."""
-    if not isinstance(X, torch.Tensor):
+    """A tensor of torch as an array; anything else as it is."""
+    if not any((kind.__module__, kind.__name__) == ("torch", "Tensor") for kind in type(X).__mro__):
         return X
     X = X.detach().cpu()
-    return X.float() if X.dtype == torch.bfloat16 else X
+    return (X.float() if str(X.dtype) == "torch.bfloat16" else X).numpy()
 
 
 def finite_rows(X: Any, dim: int | None) -> NDArray[Any]:
     """Numbers (n, dim), all finite."""
-    rows = _array("X", untracked(X))
+    rows = _array("X", X)
     if rows.ndim != 2 or 0 in rows.shape or rows.dtype.kind not in "fiub":
         raise InputError(
             f"X has shape {rows.shape} and type {rows.dtype}: give numbers (n, d), at least one row"
@@ -108,19 +94,13 @@ def finite_rows(X: Any, dim: int | None) -> NDArray[Any]:
     return rows
 
 
-def as_tensor(X: NDArray[Any], device: Any) -> torch.Tensor:
-    """float32 or float64 on the device; other number types become float32."""
+def as_floats(X: NDArray[Any]) -> NDArray[Any]:
+    """float32 or float64, contiguous; other number types become float32."""
     kept = X if X.dtype in (np.float32, np.float64) else X.astype(np.float32)
-    rows = np.ascontiguousarray(kept)
-    if rows.flags.writeable:
-        return torch.as_tensor(rows, device=device)
-    with warnings.catch_warnings():
-        # Memory-mapped arrays are read-only; nothing here writes to them.
-        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
-        return torch.as_tensor(rows, device=device)
+    return np.ascontiguousarray(kept)
 
 
-def fake_pool(fake: ArrayLike | None, pairs: ArrayLike | None, device: Any) -> FakePool | None:
+def fake_pool(fake: ArrayLike | None, pairs: ArrayLike | None) -> FakePool | None:
     """Fake classes (P, M, d) and their parents (P, 2); without `pairs` no two share a parent."""
     if fake is None:
         if pairs is not None:
@@ -132,10 +112,10 @@ def fake_pool(fake: ArrayLike | None, pairs: ArrayLike | None, device: Any) -> F
             f"fake has shape {given.shape} and type {given.dtype}: give numbers "
             "(classes, images, dimensions)"
         )
-    features = as_tensor(given, device)
+    features = as_floats(given)
     if pairs is None:
-        return FakePool(features, torch.arange(2 * len(features)).reshape(-1, 2))
-    return FakePool(features, torch.as_tensor(_whole_pairs(pairs)))
+        return FakePool(features, np.arange(2 * len(features)).reshape(-1, 2))
+    return FakePool(features, _whole_pairs(pairs))
 
 
 def _whole_pairs(pairs: ArrayLike) -> NDArray[np.int64]:
@@ -150,13 +130,13 @@ def _whole_pairs(pairs: ArrayLike) -> NDArray[np.int64]:
     return whole
 
 
-def holdout_mask(holdout: ArrayLike | str | None, rows: int) -> torch.Tensor | None:
+def holdout_mask(holdout: ArrayLike | str | None, rows: int) -> NDArray[np.bool_] | None:
     """One bool per row, "all" or None."""
     if holdout is None:
         return None
     if isinstance(holdout, str):
         check_choice("holdout", holdout, ("all",))
-        return torch.ones(rows, dtype=torch.bool)
+        return np.ones(rows, dtype=bool)
     given = _array("holdout", holdout)
     if given.dtype == object and all(isinstance(x, bool | np.bool_) for x in given.ravel()):
         given = given.astype(bool)  # pandas' own boolean type arrives as objects
@@ -165,11 +145,11 @@ def holdout_mask(holdout: ArrayLike | str | None, rows: int) -> torch.Tensor | N
             f"holdout is {given.dtype} of shape {given.shape}: give one bool per row ({rows},), "
             'or "all" if the encoder saw none of them'
         )
-    return torch.as_tensor(given.copy())  # pandas' arrays are read-only
+    return given
 
 
 def _array(name: str, values: ArrayLike) -> NDArray[Any]:
     try:
-        return np.asarray(values)
+        return np.asarray(untracked(values))
     except ValueError as error:  # lists of unequal length
         raise InputError(f"{name} is no array ({error}): give one of equal rows") from None

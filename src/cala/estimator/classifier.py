@@ -34,8 +34,7 @@ class CalaClassifier(ClassifierMixin, BaseEstimator, GrowingClassifier):  # type
     method : str, default="cala-plus"
         "nearest-mean", "la", "cala", "cala-plus", or "HOST+la" and the like.
     preset : {None, "paper"}, default=None
-        "paper" is the paper's method exactly: `cala` in the cosine metric with scale 16. It
-        overrides `method`, `metric` and `scale`.
+        "paper" is `cala` in the cosine metric; it overrides `method` and `metric`.
     metric : {None, "cosine", "whitened"}, default=None
         None takes the method's own.
     scale : float or "auto", default="auto"
@@ -52,8 +51,6 @@ class CalaClassifier(ClassifierMixin, BaseEstimator, GrowingClassifier):  # type
         How many examples a new class will have; None takes the method's own.
     random_state : int, RandomState or None, default=0
         The same seed gives the same classifier bit for bit on one machine.
-    device : str, default="cpu"
-        A torch device.
 
     Attributes
     ----------
@@ -69,6 +66,8 @@ class CalaClassifier(ClassifierMixin, BaseEstimator, GrowingClassifier):  # type
         How many of the first classes are base classes.
     delta_ : float
         The operating point's shift.
+    shift_ : ndarray of shape (n_classes,)
+        What is added to the logits of each class: γβ + δ for new classes, zero for base classes.
 
     References
     ----------

@@ -12,15 +12,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Self
 
-from cala.core.logits import DEFAULT_SCALE
 from cala.core.rejection import Rejection
 from cala.errors import InputError
 from cala.estimator.arguments import (
-    as_tensor,
+    as_floats,
     check_adapted,
     check_frozen,
     fake_pool,
@@ -29,17 +27,16 @@ from cala.estimator.arguments import (
     rejection_rate,
     seed_of,
     shot_numbers,
-    usable_device,
     whole_number,
 )
 from cala.estimator.labels import find_label, given_labels, labels_like, some_labels
-from cala.heads import AdaptedHead, Head, make_head
+from cala.heads import BaseData, Head, make_head
 from cala.heads.checks import check_operating_point, is_auto
 from cala.heads.rejection import familiarity, fit_rejection
 from cala.registry import check_choice
 
 PRESETS = (None, "paper")
-PAPER = {"method": "cala", "metric": "cosine", "scale": DEFAULT_SCALE}
+PAPER = {"method": "cala", "metric": "cosine"}
 PREDICT_ROWS = 8192  # at a time, and no more than have their embeddings and logits in the cache
 FEWEST_ROWS, CACHED = 256, 2**19
 SWAPPING = threading.Lock()  # held for a comparison and an assignment, never while learning
@@ -66,7 +63,6 @@ class GrowingClassifier:
         expected_novel: int | None = None,
         shots: int | tuple[int, ...] | None = None,
         random_state: int | np.random.RandomState | None = 0,
-        device: str = "cpu",
     ) -> None:
         self.method = method
         self.preset = preset
@@ -77,7 +73,6 @@ class GrowingClassifier:
         self.expected_novel = expected_novel
         self.shots = shots
         self.random_state = random_state
-        self.device = device
 
     @classmethod
     def options(cls) -> list[str]:
@@ -119,19 +114,20 @@ class GrowingClassifier:
                 f"fit got 1 class ({classes[0]!r}): give at least two base classes, then add more "
                 "with partial_fit"
             )
-        usable_device(self.device)
         check_operating_point(self.objective, self.max_base_loss)
         head = self._make_head()
         if self.objective != "accuracy" or self.max_base_loss is not None:
             check_adapted(self.method, head)
-        rows, codes = as_tensor(X, self.device), torch.as_tensor(columns, device=self.device)
-        fakes, held = fake_pool(fake, pairs, self.device), holdout_mask(holdout, len(X))
-        head.fit_base(rows, codes, fakes=fakes, holdout=held)
-        if isinstance(head, AdaptedHead):
-            head.set_operating_point(self.objective, self.max_base_loss)
-        draft._rejection = fit_rejection(
-            head, rows, codes, fakes=fakes, holdout=held, novel=self.expected_novel
+        data = BaseData(
+            as_floats(X),
+            columns,
+            fakes=fake_pool(fake, pairs),
+            holdout=holdout_mask(holdout, len(X)),
         )
+        head.fit_base(data)
+        if head.adapted:
+            head.set_operating_point(self.objective, self.max_base_loss)
+        draft._rejection = fit_rejection(head, data, novel=self.expected_novel)
         draft._head, draft.classes_, draft._next_id = head, classes, len(classes)
         with SWAPPING:
             self.__dict__ = draft.__dict__
@@ -158,8 +154,7 @@ class GrowingClassifier:
         new = names[is_new]
         ids.update((name, self._next_id + i) for i, name in enumerate(new.tolist()))
         codes = np.array([ids[name] for name in names.tolist()])[inverse]
-        rows = as_tensor(X, self.device)
-        head = self._head.fork().add(rows, torch.as_tensor(codes, device=self.device))
+        head = self._head.fork().add(as_floats(X), codes)
         return {
             "_head": head,
             "classes_": np.concatenate([self.classes_, new]),
@@ -245,18 +240,18 @@ class GrowingClassifier:
     def predict(self, X: Any) -> NDArray[Any]:
         """The most likely class of each row: (n,)."""
         now = copy.copy(self)
-        best = [z.cpu().numpy().argmax(1) for z in now._logits(X)]  # torch's takes far longer
-        return now.classes_[np.concatenate(best)]
+        best = np.concatenate([z.argmax(1) for z in now._logits(X)])
+        return now.classes_[best]
 
     def predict_proba(self, X: Any) -> NDArray[Any]:
         """Softmax of the adjusted logits: (n, n_classes)."""
         now = copy.copy(self)
-        return np.concatenate([z.softmax(1).cpu().numpy() for z in now._logits(X)])
+        return np.concatenate([softmax(z) for z in now._logits(X)])
 
     def decision_function(self, X: Any) -> NDArray[Any]:
         """Adjusted logits (n, n_classes); with two classes their difference (n,)."""
         now = copy.copy(self)
-        z = np.concatenate([z.cpu().numpy() for z in now._logits(X)])
+        z = np.concatenate(list(now._logits(X)))
         return z[:, 1] - z[:, 0] if z.shape[1] == 2 else z
 
     def familiarity(self, X: Any) -> NDArray[np.float64]:
@@ -267,10 +262,7 @@ class GrowingClassifier:
         """
         now = copy.copy(self)
         head, X = now._fitted_head(), now._rows(X)
-        parts = [
-            familiarity(head, now._rejection, as_tensor(X[rows], now.device)).numpy()
-            for rows in _slices(head, X)
-        ]
+        parts = [familiarity(head, now._rejection, as_floats(X[rows])) for rows in _slices(head, X)]
         return np.concatenate(parts)
 
     def is_unknown(self, X: Any, rate: float = 0.05) -> NDArray[np.bool_]:
@@ -281,28 +273,25 @@ class GrowingClassifier:
         """
         return self.familiarity(X) < rejection_rate(rate)
 
-    def _logits(self, X: Any) -> Iterator[torch.Tensor]:
+    def _logits(self, X: Any) -> Iterator[NDArray[Any]]:
         """To be asked of a copy, whose head stays the same from the first rows to the last."""
         head, X = self._fitted_head(), self._rows(X)
         for rows in _slices(head, X):
-            yield head.logits(as_tensor(X[rows], self.device))
+            yield head.logits(as_floats(X[rows]))
 
     # A head is never changed once it is in place, so one read of it is one state.
 
     @property
     def prototypes_(self) -> NDArray[Any]:
-        return self._fitted_head().prototypes.cpu().numpy()
+        return self._fitted_head().prototypes
 
     @property
     def beta_(self) -> NDArray[Any]:
-        head = self._fitted_head()
-        if isinstance(head, AdaptedHead):
-            return head.beta.cpu().numpy().copy()
-        return np.zeros(len(head.classes))
+        return self._fitted_head().beta.copy()
 
     @property
     def n_shots_(self) -> NDArray[Any]:
-        return self._fitted_head().table.counts.cpu().numpy().copy()
+        return self._fitted_head().table.counts.copy()
 
     @property
     def n_base_(self) -> int:
@@ -311,7 +300,12 @@ class GrowingClassifier:
     @property
     def delta_(self) -> float:
         head = self._fitted_head()
-        return head.delta if isinstance(head, AdaptedHead) else 0.0
+        return head.delta if head.adapted else 0.0
+
+    @property
+    def shift_(self) -> NDArray[Any]:
+        """What is added to the logits of each class: (n_classes,), zero for base classes."""
+        return self._fitted_head().shift
 
     @property
     def rejection_(self) -> Rejection:
@@ -360,6 +354,14 @@ class GrowingClassifier:
         seed = seed_of(self.random_state)
         check_frozen(options["method"])
         return make_head(options.pop("method"), seed=seed, adapter=adapter, **options)
+
+
+def softmax(logits: NDArray[Any]) -> NDArray[Any]:
+    """Shares that sum to 1 of logits (n, C) of any size, in place."""
+    logits -= logits.max(1, keepdims=True)
+    np.exp(logits, out=logits)
+    logits /= logits.sum(1, keepdims=True)
+    return logits
 
 
 def _slices(head: Head, X: NDArray[Any]) -> Iterator[slice]:

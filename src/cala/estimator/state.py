@@ -1,4 +1,4 @@
-"""A fitted classifier as JSON values and tensors, and back."""
+"""A fitted classifier as JSON values and arrays, and back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from cala.heads.factory import restore_head
 
 
 def classifier_state(model: GrowingClassifier) -> State:
-    """Everything that a fitted classifier knows: {"config", "meta" (JSON values), "tensors"}."""
+    """Everything that a fitted classifier knows: {"config", "meta" (JSON values), "tensors"}.
+
+    "tensors" are arrays by name.
+    """
     head = model._fitted_head().state()
     params = {name: getattr(model, name) for name in model.options()}
     params["random_state"] = seed_of(params["random_state"])
@@ -31,8 +34,8 @@ def classifier_state(model: GrowingClassifier) -> State:
             "head": {k: head[k] for k in ("name", "config", "meta")},
         },
         "tensors": {
-            **{f"head.{name}": tensor for name, tensor in head["tensors"].items()},
-            **{f"rejection.{name}": t for name, t in model.rejection_.tensors().items()},
+            **{f"head.{name}": array for name, array in head["tensors"].items()},
+            **{f"rejection.{name}": a for name, a in model.rejection_.arrays().items()},
         },
     }
 
@@ -40,16 +43,16 @@ def classifier_state(model: GrowingClassifier) -> State:
 def restore_classifier(state: State) -> GrowingClassifier:
     """The classifier that `classifier_state` came from."""
     meta: dict[str, Any] = state["meta"]
-    config = dict(state["config"])
+    config = {k: v for k, v in state["config"].items() if k != "device"}  # of version 0.1
     if isinstance(config["shots"], list):
         config["shots"] = tuple(config["shots"])
     model = GrowingClassifier(**config)
     parts: dict[str, dict[str, Any]] = {"head": {}, "rejection": {}}
-    for name, tensor in state["tensors"].items():
+    for name, array in state["tensors"].items():
         part, _, rest = name.partition(".")
-        parts[part][rest] = tensor
+        parts[part][rest] = array
     model._head = restore_head({**meta["head"], "tensors": parts["head"]})
-    model._rejection = Rejection.from_tensors(parts["rejection"])
+    model._rejection = Rejection(**parts["rejection"])
     model.classes_ = np.array(meta["classes"], dtype=meta["labels"])
     if len(model.classes_) != len(model._head.classes):
         raise InputError("the classifier's names and columns differ in number")

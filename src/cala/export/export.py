@@ -47,7 +47,7 @@ def export_onnx(model: Model, path: str | os.PathLike[str], *, force: bool = Fal
     if isinstance(encoder.forward, Forward) and _same(encoder.forward.path, target):
         raise InputError(f"{shown(target)} is the model's own encoder: choose another name")
     head = restore_head(knowledge.classifier.head_.state())
-    weights, bias = (tensor.detach().cpu().numpy() for tensor in head.linear_form())
+    weights, bias = (array.astype(np.float32) for array in head.linear_form())
     mirrored = knowledge.encoder.tta == "flip"
     proto = build_graph(encoder, head, mirrored=mirrored)
     opset = next(o.version for o in proto.opset_import if o.domain in ("", "ai.onnx"))

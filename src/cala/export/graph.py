@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 
+from cala.core.rows import Array
 from cala.encoders.base import Encoder
 from cala.encoders.extras import import_extra, one_line
 from cala.errors import InputError
+from cala.export.check import check_tail
 from cala.export.encoder_graph import EncoderGraph, encoder_graph
 from cala.export.parts import Front, Tail
 from cala.export.trace import to_onnx
@@ -22,17 +25,19 @@ OUTPUTS = ("logits", "embedding", "new_weight", "new_bias")
 def build_graph(encoder: Encoder, head: Head, *, mirrored: bool) -> Any:
     """`images` -> `OUTPUTS`, as an `onnx.ModelProto`."""
     import_extra("onnx", "onnx")
-    weights, bias = (tensor.detach().cpu() for tensor in head.linear_form())
+    table = head.linear_form()
+    behind = Tail(head, mirrored=mirrored).eval()
+    check_tail(behind, head)
     middle = encoder_graph(encoder)
     front = _front(encoder, middle, mirrored)
-    tail = _tail(head, middle, mirrored)
+    tail = _tail(behind, head, middle)
     try:
         model = _joined([front, middle.model, tail], middle)
     except Exception as error:  # graphs of others may clash with ours
         raise InputError(f"the parts of the graph do not fit ({one_line(error)})") from error
     _public(model, encoder.transform.size, head.dim)
-    for name, tensor in zip(TABLE, (weights, bias), strict=True):
-        _default(model, name, tensor)
+    for name, array in zip(TABLE, table, strict=True):
+        _default(model, name, array)
     return model
 
 
@@ -50,13 +55,12 @@ def _front(encoder: Encoder, middle: EncoderGraph, mirrored: bool) -> Any:
     )
 
 
-def _tail(head: Head, middle: EncoderGraph, mirrored: bool) -> Any:
+def _tail(tail: Tail, head: Head, middle: EncoderGraph) -> Any:
     dtype = torch.float16 if middle.half else torch.float32
     features = torch.rand(4, *middle.shape).to(dtype)
-    table = (torch.zeros(3, head.dim, dtype=head.dtype), torch.zeros(3, dtype=head.dtype))
     return to_onnx(
-        Tail(head, mirrored=mirrored).eval(),
-        (features, *table),
+        tail,
+        (features, torch.zeros(3, head.dim), torch.zeros(3)),
         ["features", *TABLE],
         OUTPUTS,
         what=f"the method {head.name}",
@@ -109,8 +113,8 @@ def _public(model: Any, size: int, dim: int) -> None:
     graph.output.extend(floats[name] for name in OUTPUTS)
 
 
-def _default(model: Any, name: str, tensor: torch.Tensor) -> None:
+def _default(model: Any, name: str, array: Array) -> None:
     """What an input is where a caller does not give it."""
     from onnx import numpy_helper
 
-    model.graph.initializer.append(numpy_helper.from_array(tensor.contiguous().numpy(), name))
+    model.graph.initializer.append(numpy_helper.from_array(array.astype(np.float32), name))

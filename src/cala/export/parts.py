@@ -1,7 +1,4 @@
-"""What stands before and behind the encoder in the graph, as modules that can be traced.
-
-Both call the code that cala itself runs, so there is no second version of it to keep right.
-"""
+"""What stands before and behind the encoder in the graph, as modules that can be traced."""
 
 from __future__ import annotations
 
@@ -10,6 +7,8 @@ from torch import Tensor, nn
 
 from cala.encoders.onnx_door import pooled
 from cala.encoders.transform import Transform
+from cala.errors import InputError
+from cala.export.new_class import NewClass, unit_length
 from cala.heads import Head
 
 
@@ -50,13 +49,31 @@ class Tail(nn.Module):
 
     def __init__(self, head: Head, *, mirrored: bool) -> None:
         super().__init__()
-        self.head, self.mirrored = head, mirrored
+        self.dim, self.mirrored = head.dim, mirrored
+        self.metric, self.new_class = Metric(head), NewClass(head)
 
     def forward(
         self, features: Tensor, weights: Tensor, bias: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        x = pooled(features.to(self.head.dtype))
+        x = pooled(features.float())
         if self.mirrored:
-            x = x.reshape(2, -1, self.head.dim).mean(0)
-        unit = self.head.embed(x)
-        return unit @ weights.T + bias, unit, *self.head.new_row(unit)
+            x = x.reshape(2, -1, self.dim).mean(0)
+        unit = self.metric(x)
+        return unit @ weights.T + bias, unit, *self.new_class(unit)
+
+
+class Metric(nn.Module):
+    """`cala.core.metric`: embeddings (n, d) -> unit vectors (n, d)."""
+
+    def __init__(self, head: Head) -> None:
+        super().__init__()
+        metric = head.host.metric  # type: ignore[attr-defined]
+        if metric.name not in ("cosine", "whitened"):
+            raise InputError(f"the metric {metric.name} has no form in ONNX")
+        self.whitening = [torch.from_numpy(array).float() for array in metric.arrays().values()]
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.whitening:
+            mean, matrix = self.whitening
+            x = (unit_length(x.sign() * x.abs().sqrt()) - mean) @ matrix
+        return unit_length(x)

@@ -33,10 +33,11 @@ class AdaptedHead(HeadWrapper):
     beta : (C,), zero for base classes
     gamma, delta : may be set at any time; they act on the next `logits`
     trained_as : the recipe that training came to; LA's where the data allowed no more
+    report : how that was decided, for people to read
     """
 
     name = "adapted"
-    beta: Array = np.zeros(0)  # type: ignore[assignment]
+    beta: Array = np.zeros(0)
 
     def __init__(self, host: Head, recipe: AdapterRecipe, *, seed: int = 0) -> None:
         self._host = host
@@ -49,6 +50,7 @@ class AdaptedHead(HeadWrapper):
         self.curve = NO_CURVE
         self.beta = np.zeros(0)
         self._reference = np.zeros((0, 0))  # (B, d) unit base prototypes
+        self.report: dict[str, Any] = {}
 
     @property
     def adapted(self) -> bool:
@@ -57,7 +59,7 @@ class AdaptedHead(HeadWrapper):
     def fit_base(self, data: BaseData) -> Self:
         fitted = self.blank()
         fitted._host.fit_base(data)
-        _warn_of_base_queries(data)
+        warn_of_base_queries(data)
         trained = train_adapter(fitted._host, self.recipe, data, seed=self.seed)
         fitted.adapter, fitted.curve = trained.adapter, trained.curve
         fitted.trained_as, fitted.gamma = trained.recipe, trained.recipe.gamma
@@ -134,6 +136,7 @@ class AdaptedHead(HeadWrapper):
                 "gamma": self.gamma,
                 "delta": self.delta,
                 "trained_as": self.trained_as.to_json(),
+                "report": self.report,
                 "host": host["meta"],
             },
             "tensors": {
@@ -146,16 +149,17 @@ class AdaptedHead(HeadWrapper):
         }
 
     @classmethod
-    def from_state(cls, state: State) -> Self:
+    def from_state(cls, state: State) -> AdaptedHead:
         from cala.heads.factory import restore_head
 
         config, meta, tensors = state["config"], state["meta"], state["tensors"]
         host = restore_head(
             {**config["host"], "meta": meta["host"], "tensors": _part(tensors, "host.")}
         )
-        head = cls(host, AdapterRecipe.from_json(config["recipe"]), seed=config["seed"])
+        head = AdaptedHead(host, AdapterRecipe.from_json(config["recipe"]), seed=config["seed"])
         head.gamma, head.delta = meta["gamma"], meta["delta"]
         head.trained_as = AdapterRecipe.from_json(meta["trained_as"])
+        head.report = meta.get("report", {})
         head.beta, head._reference = tensors["beta"], tensors["reference"]
         head.curve = TradeOff(**_part(tensors, "curve."))
         head.adapter = head.trained_as.make(len(head._reference), np.random.default_rng(0))
@@ -163,7 +167,7 @@ class AdaptedHead(HeadWrapper):
         return head
 
 
-def _warn_of_base_queries(data: BaseData) -> None:
+def warn_of_base_queries(data: BaseData) -> None:
     """Say which base queries may be rows that trained the encoder."""
     trained = (
         "if the encoder was trained on these rows base looks safer than it is and β comes out "

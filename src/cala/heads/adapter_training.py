@@ -11,7 +11,6 @@ import numpy as np
 from cala.core.adapters import OPTIMISERS, Adapter
 from cala.core.cala import (
     AdapterLoss,
-    ClassContext,
     Episode,
     Queries,
     Session,
@@ -48,6 +47,38 @@ class Trained:
 def train_adapter(host: Head, recipe: AdapterRecipe, data: BaseData, *, seed: int) -> Trained:
     """Algorithm 1 on a host that was fitted to `data`."""
     rng = np.random.default_rng(seed)
+    recipe, episodes, heldout = play_fakes(host, recipe, data, rng)
+    adapter = recipe.make(host.n_base, rng)
+    adapter.calibrate([e.context for e in episodes])
+    if not recipe.clamp:
+        adapter.low, adapter.high = -np.inf, np.inf
+    loss = AdapterLoss(recipe.gamma, recipe.loss, recipe.rho, recipe.mu)
+    trainable = bool(data.queries.any())
+    if trainable and adapter.linear:
+        train_convex(adapter, episodes, heldout, loss, ridges=recipe.ridges)
+    elif trainable:
+        train_by_steps(
+            adapter,
+            episodes,
+            heldout,
+            loss,
+            rng,
+            epochs=recipe.epochs,
+            steps=recipe.steps,
+            step=OPTIMISERS[recipe.optimiser](recipe.lr),
+        )
+    judged = heldout or episodes
+    curve = pseudo_trade_off(judged, [recipe.gamma * adapter(e.context) for e in judged])
+    return Trained(adapter, recipe, curve)
+
+
+def play_fakes(
+    host: Head, recipe: AdapterRecipe, data: BaseData, rng: np.random.Generator
+) -> tuple[AdapterRecipe, list[Episode], list[Episode]]:
+    """Episodes of fake classes to learn from, and others, of other pairs, to judge by.
+
+    Also the recipe that the data can afford; without any base query there is one episode each.
+    """
     scorers = data.scorers(host)
     fakes = data.fakes
     if fakes is None:
@@ -69,34 +100,12 @@ def train_adapter(host: Head, recipe: AdapterRecipe, data: BaseData, *, seed: in
     plan = recipe.plan(host.n_base)
     if host.room is not None:
         plan = plan.within(host.room)
-    trainable = bool(data.queries.any())
+    counts = (recipe.episodes, recipe.heldout_episodes) if data.queries.any() else (1, 1)
     episodes, heldout = (
-        [
-            stages[i % len(stages)].episode(part, plan, rng)
-            for i in range(count if trainable else 1)
-        ]
-        for part, count in (("learn", recipe.episodes), ("held", recipe.heldout_episodes))
+        [stages[i % len(stages)].episode(part, plan, rng) for i in range(count)]
+        for part, count in zip(("learn", "held"), counts, strict=True)
     )
-
-    adapter = recipe.make(host.n_base, rng)
-    adapter.calibrate(ClassContext.joined([e.context for e in episodes]))
-    loss = AdapterLoss(recipe.gamma, recipe.loss, recipe.rho, recipe.mu)
-    if trainable and adapter.linear:
-        train_convex(adapter, episodes, heldout, loss, ridges=recipe.ridges)
-    elif trainable:
-        train_by_steps(
-            adapter,
-            episodes,
-            heldout,
-            loss,
-            rng,
-            epochs=recipe.epochs,
-            steps=recipe.steps,
-            step=OPTIMISERS[recipe.optimiser](recipe.lr),
-        )
-    judged = heldout or episodes
-    curve = pseudo_trade_off(judged, [recipe.gamma * adapter(e.context) for e in judged])
-    return Trained(adapter, recipe, curve)
+    return recipe, episodes, heldout
 
 
 class _Stage:

@@ -66,7 +66,7 @@ class BaseData:
             )
         self.classes = tuple(classes.tolist())
         self.columns: Array = columns
-        self._scorers: list[Scorer] | None = None
+        self._scorers: tuple[Any, list[Scorer]] = (None, [])
 
     def __len__(self) -> int:
         return len(self.features)
@@ -109,10 +109,11 @@ class BaseData:
         return np.bincount(self.columns[rows], minlength=self.n_base) > 0
 
     def scorers(self, head: Head) -> list[Scorer]:
-        """`head.scorers` of the head that is being fitted, computed once."""
-        if self._scorers is None:
-            self._scorers = head.scorers(self)
-        return self._scorers
+        """`head.scorers` of the head that was fitted last, computed once."""
+        # A head that becomes another one shares its attributes: they tell who it is.
+        if self._scorers[0] is not head.__dict__:
+            self._scorers = (head.__dict__, head.scorers(self))
+        return self._scorers[1]
 
     def scale_rows(self, head: Head) -> Iterator[tuple[Scorer, Array, Array]]:
         """Some queries for each scorer, up to 50 per class, with their columns: (m,), (m,)."""

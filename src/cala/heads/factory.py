@@ -8,6 +8,7 @@ from typing import Any
 
 from cala.errors import InputError, UnknownNameError
 from cala.heads.adapted import AdaptedHead
+from cala.heads.auto import AutoHead
 from cala.heads.base import Head, State
 from cala.heads.registry import ADAPTERS, HEADS
 from cala.registry import unknown
@@ -34,7 +35,10 @@ def split_name(name: str) -> tuple[str, str | None]:
 
 
 def default_metric(name: str) -> str:
-    """An adapter named alone brings its metric; everything else is the paper's cosine."""
+    """An adapter named alone brings its metric; everything else is the paper's cosine.
+
+    "auto" leaves the choice to the data.
+    """
     return ADAPTERS[name].metric if name in ADAPTERS else "cosine"
 
 
@@ -71,10 +75,16 @@ def make_head(
         host_options.pop("parts", None)
     if "seed" in known:
         host_options["seed"] = seed
-    host = HEADS[host_name](metric=metric, **host_options)
     if adapter_name is None:
-        return host
-    return AdaptedHead(host, replace(ADAPTERS[adapter_name], **(adapter or {})), seed=seed)
+        return HEADS[host_name](metric=metric, **host_options)
+    recipe = replace(ADAPTERS[adapter_name], **(adapter or {}))
+    if not recipe.guarded:
+        return AdaptedHead(HEADS[host_name](metric=metric, **host_options), recipe, seed=seed)
+    hosts = [(host_name, metric)]
+    if metric == "auto":
+        hosts = [(host_name, m) for m in HEADS[host_name].traits.metrics]
+        hosts += [("calibrated-mean", "whitened")] if host_name == "nearest-mean" else []
+    return AutoHead([HEADS[n](metric=m, **host_options) for n, m in hosts], recipe, seed=seed)
 
 
 def restore_head(state: State) -> Head:

@@ -27,7 +27,16 @@ MAX_FAKES = 400
 MANY_SHOTS = (1, 2, 5, 10, 20)
 MAX_QUERIES = 2000
 #: What a recipe says about the task rather than about the adapter.
-TASK = ("novel", "way", "shots", "queries", "base_queries", "fake_pairs", "fake_images", "keep_spread")
+TASK = (
+    "novel",
+    "way",
+    "shots",
+    "queries",
+    "base_queries",
+    "fake_pairs",
+    "fake_images",
+    "keep_spread",
+)
 
 
 @dataclass(frozen=True)
@@ -35,8 +44,10 @@ class AdapterRecipe:
     """An adapter and its pseudo-incremental training.
 
     adapter : its kind, a name in `cala.core.adapters.KINDS`
+    guarded : whether it is used only where held-out classes support it, see `AutoHead`
     host, metric : what it stands on where its name is given alone
     inputs, tau, hidden, zero_start : of the MLP, see `MLPAdapter`
+    clamp : inputs stay within the range of the classes it was trained on
     gamma, loss, rho, mu : Eq. 8 and 9, see `AdapterLoss`
     novel : how many novel classes to prepare for; None expects 2B/3
     way, shots, queries, base_queries : see `EpisodePlan`; with several numbers of shots an adapter
@@ -48,12 +59,14 @@ class AdapterRecipe:
     """
 
     adapter: str = "mlp"
+    guarded: bool = False
     host: str = "nearest-mean"
     metric: str = "cosine"
     inputs: str = "sorted"
     tau: float = 1.0
     hidden: tuple[int, ...] = (64, 64)
     zero_start: bool = True
+    clamp: bool = True
     gamma: float = 10.0
     loss: str = "balanced"
     rho: float = 0.0
@@ -159,3 +172,6 @@ CALA_PLUS = ADAPTERS.register(
         ridges=(1e-4, 1e-3, 1e-2),
     )
 )
+AUTO = ADAPTERS.register(
+    "auto", "the default: the simplest metric and shift that held-out classes bear out"
+)(replace(LA, guarded=True, metric="auto", shots=(5, 2, 10), episodes=20, heldout_episodes=20))

@@ -107,6 +107,8 @@ def _fake_scores(
             host.embed(fakes.features[draw.fakes[of], rows].astype(host.dtype, copy=False))
             for of, rows in ((draw.shot_of, draw.shot_rows), (draw.query_of, draw.query_rows))
         )
-        logits = host.fork().add_unit(shots, max(host.classes) + 1 + draw.shot_of).unit_logits(queries)
+        logits = (
+            host.fork().add_unit(shots, max(host.classes) + 1 + draw.shot_of).unit_logits(queries)
+        )
         parts.append(logits[:, host.n_base :].max(1))
     return np.concatenate(parts)

@@ -9,19 +9,13 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
-from cala.core.mixing import FakePool, pool_shape
+from cala.core.fakes import FakePool, pool_shape
 from cala.data.images import ImageSet, ImageSplit
 from cala.data.sets import open_images
-from cala.encoders import DOORS, ENCODERS, load_encoder
-from cala.encoders.base import Encoder
-from cala.encoders.embed import embed
-from cala.encoders.encode import held_out
-from cala.encoders.fakes import fake_pool
 from cala.errors import BaseQueryWarning, FallbackWarning, InputError
 from cala.estimator.growing import GrowingClassifier
 from cala.files import counted, shown
@@ -33,6 +27,9 @@ from cala.model.learnable import digests_of, fresh_photos, journal_entry
 from cala.model.model import Model, check_base_loss, check_reject
 from cala.model.seen import SeenPhotos
 from cala.store import Store
+
+if TYPE_CHECKING:  # imported where photos are looked at: an encoder's engine takes seconds to load
+    from cala.encoders.base import Encoder
 
 DEFAULT_ENCODER = "efficientnet-lite0"
 MIXED = 2000  # images at most by default: each costs as much as a photo
@@ -71,6 +68,12 @@ def fit(
     reject : share of genuine photos that `predict` may call unknown
     advance : called with the number of finished images and of all images, mixed ones included
     """
+    from cala.encoders import load_encoder
+    from cala.encoders.base import Encoder
+    from cala.encoders.embed import embed
+    from cala.encoders.encode import held_out
+    from cala.encoders.fakes import fake_pool
+
     wanted = _check(Path(out), method, max_base_loss, reject, fakes)
     found = photos if isinstance(photos, ImageSet) else _opened(Path(photos), skip_bad)
     store = Store(Path(out))
@@ -139,7 +142,7 @@ def _check(
     Store(out).check_free()
     check_reject(reject)
     check_base_loss(max_base_loss)
-    if takes_parts(method) or HEADS[split_name(method)[0]].changes_encoder:
+    if takes_parts(method) or HEADS[split_name(method)[0]].traits.changes_encoder:
         raise InputError(
             f"{method} works with the encoder that was trained for it, on the bench: choose "
             "another method for your own photos, such as cala-plus"
@@ -167,7 +170,7 @@ def _sizes(images: int, split: ImageSplit) -> tuple[int, int]:
     if images == 0:
         return 0, 0
     each = min(MIXED_PER_CLASS, images)
-    return pool_shape(torch.from_numpy(split.labels), images // each, each)
+    return pool_shape(np.bincount(split.labels), images // each, each)
 
 
 def _once(found: ImageSet) -> tuple[ImageSplit, tuple[bytes, ...], int]:
@@ -269,6 +272,8 @@ def _about_base(split: ImageSplit) -> list[str]:
 
 def _lasting(uri: str) -> str:
     """A path that still leads to the encoder's file from another working folder."""
+    from cala.encoders import DOORS, ENCODERS
+
     door, _, rest = uri.partition(":")
     if door == "views":
         count, _, behind = rest.partition(":")

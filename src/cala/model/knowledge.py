@@ -13,10 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from cala.encoders.embed import TTA
 from cala.errors import InputError
 from cala.estimator.growing import GrowingClassifier
 from cala.estimator.state import classifier_state, restore_classifier
@@ -25,7 +23,8 @@ from cala.model.seen import SeenPhotos
 from cala.store import Content
 
 UNKNOWN = "unknown"
-GROWING = ("sums", "counts", "beta", "slope", "offset")  # tensors with a row per class
+TTA = ("none", "flip")  # as in cala.encoders.embed, which would load an engine for networks
+GROWING = ("sums", "counts", "beta", "slope", "offset")  # arrays with a row per class
 
 
 @dataclass(frozen=True)
@@ -127,10 +126,10 @@ class Knowledge:
 
     def to_content(self) -> Content:
         state = classifier_state(self.classifier)
-        groups: dict[str, Any] = {"base": {}, "classes": {}, "photos": self.seen.tensors()}
-        for name, tensor in state["tensors"].items():
+        groups: dict[str, Any] = {"base": {}, "classes": {}, "photos": self.seen.arrays()}
+        for name, array in state["tensors"].items():
             group = "classes" if name.rpartition(".")[2] in GROWING else "base"
-            groups[group][name] = tensor
+            groups[group][name] = array
         photos: Counter[int] = self.seen.counts()
         classes = [
             {
@@ -169,7 +168,7 @@ class Knowledge:
             and self.encoder.tta in TTA
             and 0 <= self.reject < 1
             and self.seen.digest.shape == (len(self.seen), 32)
-            and len(head.logits(torch.ones(1, head.dim, dtype=head.dtype))[0]) == len(own)
+            and len(head.logits(np.ones((1, head.dim), head.dtype))[0]) == len(own)
         )
         if not fits:
             raise ValueError("its parts do not fit together")

@@ -10,16 +10,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cala.data.images import ImageSplit
 from cala.data.survey import survey
-from cala.encoders import load_encoder
-from cala.encoders.base import Encoder
-from cala.encoders.embed import embed
 from cala.errors import CalaError, InputError
 from cala.files import reason, shown
 from cala.model.evaluation import Evaluation, evaluate
@@ -29,6 +26,9 @@ from cala.model.photos import gather
 from cala.model.prediction import Prediction, predict
 from cala.model.thumbnails import drop_thumbnails, write_thumbnails
 from cala.store import Content, Entry, Store
+
+if TYPE_CHECKING:  # imported where photos are looked at: an encoder's engine takes seconds to load
+    from cala.encoders.base import Encoder
 
 Advance = Callable[[int], None]
 
@@ -123,6 +123,9 @@ class Model:
         return self._encoder
 
     def _load_encoder(self) -> Encoder:
+        from cala.encoders import load_encoder
+        from cala.encoders.base import Encoder
+
         card = self.knowledge.encoder
         given = card.uri if self._given is None else self._given
         try:
@@ -167,8 +170,7 @@ class Model:
         if skip_bad:
             split, names, skipped = _readable(split, names)
         digests = digests_of(split)
-        tta = self.knowledge.encoder.tta
-        features = embed(split, self.encoder, tta=tta, advance=advance)
+        features = self._embed(split, advance)
         added = self.learn(
             split.names,
             digests,
@@ -304,8 +306,12 @@ class Model:
 
     def embed(self, images: Any, advance: Advance = lambda done: None) -> NDArray[np.float32]:
         """Embeddings (n, d) of photos, each computed once, ever."""
-        tta = self.knowledge.encoder.tta
-        return embed(gather(images), self.encoder, tta=tta, advance=advance)
+        return self._embed(gather(images), advance)
+
+    def _embed(self, split: ImageSplit, advance: Advance) -> NDArray[np.float32]:
+        from cala.encoders.embed import embed
+
+        return embed(split, self.encoder, tta=self.knowledge.encoder.tta, advance=advance)
 
     def predict(
         self, images: Any, *, unknown: str = "on", reject: float | None = None
@@ -331,7 +337,7 @@ class Model:
         if reject is not None:
             check_reject(reject)
         split = gather(images)
-        features = embed(split, self.encoder, tta=self.knowledge.encoder.tta, advance=advance)
+        features = self._embed(split, advance)
         return predict(
             self.knowledge,
             features,
@@ -355,7 +361,7 @@ class Model:
             check_reject(reject)
         split = gather(images)
         labels = [plain_name(label) for label in _one_each(labels, len(split))]
-        features = embed(split, self.encoder, tta=self.knowledge.encoder.tta, advance=advance)
+        features = self._embed(split, advance)
         seen = self.knowledge.seen.owners()
         again = sum(digest in seen for digest in digests_of(split))
         return evaluate(self.knowledge, features, labels, reject=reject, learned_from=again)

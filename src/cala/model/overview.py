@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-import torch
+import numpy as np
 
-from cala.core.prototypes import normalise
-from cala.heads import AdaptedHead
+from cala.core.cala import normalise
 from cala.model.knowledge import Knowledge
 from cala.model.model import Model
+from cala.model.prediction import largest
 
 
 def overview(model: Model) -> dict[str, Any]:
@@ -32,11 +32,10 @@ def classes_of(knowledge: Knowledge) -> list[dict[str, Any]]:
     classifier, head, names = knowledge.classifier, knowledge.classifier.head_, knowledge.names
     unit = normalise(head.prototypes)
     cosines = unit @ unit.T
-    cosines.fill_diagonal_(-torch.inf)
-    nearest = cosines.max(1)
+    np.fill_diagonal(cosines, -np.inf)
+    nearest = cosines.argmax(1)
     photos = knowledge.seen.counts()
-    shift = head.shift if isinstance(head, AdaptedHead) else torch.zeros(len(names))
-    beta = classifier.beta_.tolist()
+    shift, beta = head.shift, classifier.beta_
     return [
         {
             "name": name,
@@ -45,8 +44,8 @@ def classes_of(knowledge: Knowledge) -> list[dict[str, Any]]:
             "beta": float(beta[column]),
             "shift": float(shift[column]),
             "closest": {
-                "name": names[int(nearest.indices[column])],
-                "cosine": float(nearest.values[column]),
+                "name": names[nearest[column]],
+                "cosine": float(cosines[column, nearest[column]]),
             },
         }
         for column, name in enumerate(names)
@@ -57,9 +56,9 @@ def relatives(knowledge: Knowledge, column: int, most: int = 3) -> list[tuple[in
     """Columns of the classes whose prototypes are closest to that of one, with their cosines."""
     unit = normalise(knowledge.classifier.head_.prototypes)
     cosines = unit @ unit[column]
-    cosines[column] = -torch.inf
-    values, columns = cosines.topk(min(most, len(cosines) - 1))
-    return list(zip(columns.tolist(), values.tolist(), strict=True))
+    cosines[column] = -np.inf
+    columns = largest(cosines[None], min(most, len(cosines) - 1))[0]
+    return list(zip(columns.tolist(), cosines[columns].tolist(), strict=True))
 
 
 def settings_of(knowledge: Knowledge) -> dict[str, Any]:

@@ -7,13 +7,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
-from cala.core.prototypes import normalise
+from cala.core.cala import normalise
 from cala.errors import InputError
-from cala.estimator.arguments import as_tensor
-from cala.heads import AdaptedHead, Head
-from cala.heads.rejection import host_of
+from cala.estimator.growing import softmax
+from cala.heads import Head
 from cala.model.knowledge import UNKNOWN, Knowledge
 
 ROWS = 4096
@@ -113,16 +111,14 @@ def predict(
 class _Scores:
     """One pass over rows: cosines and logits of the host (n, C), what is added to them (C,)."""
 
-    unit: Tensor
-    plain: Tensor
-    shift: Tensor
+    unit: NDArray[Any]
+    plain: NDArray[Any]
+    shift: NDArray[Any]
 
     @classmethod
     def of(cls, head: Head, features: NDArray[np.float32]) -> _Scores:
-        unit = head.embed(as_tensor(features, "cpu").to(head.dtype))
-        plain = host_of(head).unit_logits(unit)
-        shift = head.shift if isinstance(head, AdaptedHead) else plain.new_zeros(plain.shape[1])
-        return cls(unit[:, : head.dim], plain, shift)
+        unit = head.embed(features.astype(head.dtype, copy=False))
+        return cls(unit[:, : head.dim], head.host.unit_logits(unit), head.shift)
 
 
 def _part(
@@ -136,8 +132,9 @@ def _part(
 ) -> list[Prediction]:
     head, labels = knowledge.classifier.head_, knowledge.names
     scores = _Scores.of(head, features)
-    shares = (scores.plain + scores.shift).softmax(1)
-    values, columns = shares.topk(min(top, len(labels)), dim=1)
+    shares = softmax(scores.plain + scores.shift)
+    columns = largest(shares, top)
+    values = np.take_along_axis(shares, columns, 1)
     fits = _familiarity(knowledge, scores) if unknown != "off" else [float("nan")] * len(names)
     reasons = _reasons(knowledge, scores, max(top, 3)) if why else [None] * len(names)
     answers = []
@@ -160,6 +157,11 @@ def _part(
     return answers
 
 
+def largest(values: NDArray[Any], count: int) -> NDArray[np.int64]:
+    """Columns of the largest values of each row, in order: (n, C) -> (n, at most count)."""
+    return np.argsort(-values, axis=1, kind="stable")[:, :count]
+
+
 def _familiarity(knowledge: Knowledge, scores: _Scores) -> list[float]:
     """NaN where the model cannot tell."""
     head, rejection = knowledge.classifier.head_, knowledge.classifier.rejection_
@@ -171,7 +173,7 @@ def _familiarity(knowledge: Knowledge, scores: _Scores) -> list[float]:
 def _reasons(knowledge: Knowledge, scores: _Scores, count: int) -> list[Why | None]:
     labels = knowledge.names
     cosines = scores.unit @ normalise(knowledge.classifier.head_.prototypes).T
-    best = (scores.plain + scores.shift).topk(min(count, len(labels)), dim=1).indices
+    best = largest(scores.plain + scores.shift, count)
     without = scores.plain.argmax(1).tolist()
     reasons: list[Why | None] = []
     for row, columns in enumerate(best.tolist()):

@@ -5,35 +5,37 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
 class SeenPhotos:
     """digest : (n, 32) uint8, SHA-256 of each photo; owner : (n,) number of its class."""
 
-    digest: Tensor
-    owner: Tensor
+    digest: NDArray[np.uint8]
+    owner: NDArray[np.int64]
 
     @classmethod
     def empty(cls) -> SeenPhotos:
-        return cls(torch.zeros(0, 32, dtype=torch.uint8), torch.zeros(0, dtype=torch.int64))
+        return cls(np.zeros((0, 32), np.uint8), np.zeros(0, np.int64))
 
     def __len__(self) -> int:
         return len(self.owner)
 
     def owners(self) -> dict[bytes, int]:
         """Class of each photo, by digest."""
-        flat = self.digest.numpy().tobytes()
+        flat = self.digest.tobytes()
         keys = (flat[i : i + 32] for i in range(0, len(flat), 32))
         return dict(zip(keys, self.owner.tolist(), strict=True))
 
     def with_photos(self, digests: Sequence[bytes], owners: Sequence[int]) -> SeenPhotos:
-        new = torch.frombuffer(bytearray(b"".join(digests)), dtype=torch.uint8).reshape(-1, 32)
+        new = np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 32)
         return SeenPhotos(
-            torch.cat([self.digest, new]), torch.cat([self.owner, torch.tensor(list(owners))])
+            np.concatenate([self.digest, new]),
+            np.concatenate([self.owner, np.array(owners, dtype=np.int64)]),
         )
 
     def without(self, owner: int) -> SeenPhotos:
@@ -43,5 +45,5 @@ class SeenPhotos:
     def counts(self) -> Counter[int]:
         return Counter(self.owner.tolist())
 
-    def tensors(self) -> dict[str, Tensor]:
+    def arrays(self) -> dict[str, NDArray[Any]]:
         return {"digest": self.digest, "owner": self.owner}

@@ -12,7 +12,7 @@ from PIL import Image
 from cala.data.decoding import Pixels
 from cala.data.images import ImageSplit
 from cala.files import write_bytes
-from cala.store.content import Tensors
+from cala.store.content import Arrays
 
 FOLDER = "thumbnails"
 SIDE = 160
@@ -58,7 +58,7 @@ def thumbnail(model: Path, digest: str) -> Path:
     return model / FOLDER / f"{digest}.jpg"
 
 
-def drop_thumbnails(model: Path, versions: Callable[[], Iterable[Tensors]]) -> None:
+def drop_thumbnails(model: Path, versions: Callable[[], Iterable[Arrays]]) -> None:
     """Delete those of photos that no version knows any more.
 
     versions : the photos of every version that can be reached, asked only if there are any
@@ -66,7 +66,7 @@ def drop_thumbnails(model: Path, versions: Callable[[], Iterable[Tensors]]) -> N
     folder = model / FOLDER
     if not folder.is_dir():
         return
-    keep = {bytes(row).hex() for photos in versions() for row in photos["digest"].numpy()}
+    keep = {bytes(row).hex() for photos in versions() for row in photos["digest"]}
     for path in folder.iterdir():
         if path.stem not in keep:
             with suppress(OSError):

@@ -7,9 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cala.estimator.arguments import as_tensor
-from cala.heads import AdaptedHead
-from cala.heads.rejection import host_of
 from cala.model.knowledge import Knowledge
 
 
@@ -29,16 +26,13 @@ class Sides:
 def sides(knowledge: Knowledge, features: NDArray[np.float32]) -> Sides:
     """Of embeddings (n, d). One pass serves every δ, since δ moves all new classes alike."""
     head, n_known = knowledge.classifier.head_, knowledge.n_known
-    logits = host_of(head).unit_logits(head.embed(as_tensor(features, "cpu").to(head.dtype)))
-    if isinstance(head, AdaptedHead):
-        logits = logits + head.gamma * head.beta
-    known = logits[:, :n_known].max(1)
+    logits = head.host.unit_logits(head.embed(features.astype(head.dtype, copy=False)))
+    if head.adapted:
+        logits += head.gamma * head.beta
+    known = logits[:, :n_known].argmax(1)
     if logits.shape[1] == n_known:
         nothing = np.full(len(features), -1)
-        return Sides(known.indices.numpy(), nothing, np.full(len(features), np.inf))
-    new = logits[:, n_known:].max(1)
-    return Sides(
-        known.indices.numpy(),
-        new.indices.numpy() + n_known,
-        (known.values - new.values).double().numpy(),
-    )
+        return Sides(known, nothing, np.full(len(features), np.inf))
+    new = logits[:, n_known:].argmax(1) + n_known
+    rows = np.arange(len(features))
+    return Sides(known, new, (logits[rows, known] - logits[rows, new]).astype(np.float64))

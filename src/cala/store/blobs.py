@@ -1,4 +1,4 @@
-"""Groups of tensors in files that are named after their content."""
+"""Groups of arrays in files that are named after their content."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.numpy import load, save
 
 from cala.errors import InputError
 from cala.files import reason, shown, write_bytes
-from cala.store.content import Tensors
+from cala.store.content import Arrays
 
 SUFFIX = ".safetensors"
 
 
-def write_blob(folder: Path, tensors: Tensors) -> str:
+def write_blob(folder: Path, arrays: Arrays) -> str:
     """Write a group unless it is there already; returns its name, the SHA-256 of the file."""
-    data = save({name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()})
+    data = save({name: np.asarray(array, order="C") for name, array in arrays.items()})
     name = hashlib.sha256(data).hexdigest()
     path = folder / f"{name}{SUFFIX}"
     if not path.exists() or hashlib.sha256(path.read_bytes()).hexdigest() != name:
@@ -27,7 +28,7 @@ def write_blob(folder: Path, tensors: Tensors) -> str:
     return name
 
 
-def read_blob(folder: Path, name: str) -> Tensors:
+def read_blob(folder: Path, name: str) -> Arrays:
     """The group of that name, every byte of it checked."""
     path = folder / f"{name}{SUFFIX}"
     try:
@@ -37,6 +38,11 @@ def read_blob(folder: Path, name: str) -> Tensors:
         return load(data)
     except FileNotFoundError:
         raise
+    except KeyError as error:
+        raise InputError(
+            f"{shown(path)} holds numbers of a type that is not read here ({error.args[0]}): make "
+            "the model again with `cala fit`"
+        ) from error
     except (OSError, ValueError, SafetensorError) as error:
         raise InputError(
             f"{shown(path)} is damaged ({reason(error)}): put back a copy of it, or go back to the "

@@ -6,23 +6,23 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
-from torch import Tensor
+from numpy.typing import NDArray
 
 from cala.version import __version__
 
-Tensors = dict[str, Tensor]
+Arrays = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
 class Content:
-    """A model as the store sees it: JSON values, and tensors in groups.
+    """A model as the store sees it: JSON values, and arrays in groups.
 
     meta : for people to read as well as for the program
     groups : a group that a change leaves alone is not written again
     """
 
     meta: dict[str, Any]
-    groups: dict[str, Tensors]
+    groups: dict[str, Arrays]
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
     model.json      the current version: what a person wants to know, and names of blobs
     history/N.json  versions that undo can reach; N.undone.json those that redo can
-    blobs/*.safetensors  tensors, named after their SHA-256
+    blobs/*.safetensors  arrays, named after their SHA-256
 
 A change writes its blobs, then the history, then replaces `model.json`: that is the moment at
 which it happens. Killed before, the model is as it was; killed later, it has changed. What a
@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 from cala.errors import InputError, StateError
 from cala.files import reason, shown, sync_folder
 from cala.store.blobs import drop_blobs, read_blob, write_blob
-from cala.store.content import Content, Entry, Present, Tensors
+from cala.store.content import Arrays, Content, Entry, Present
 from cala.store.document import (
     FORMAT,
     Document,
@@ -64,9 +64,9 @@ def _blobs_of(path: Path) -> set[str]:
 class Store:
     """The folder of one model.
 
-    >>> import tempfile, torch
+    >>> import tempfile, numpy
     >>> store = Store(Path(tempfile.mkdtemp(), "birds"))
-    >>> first = Content({"name": "birds"}, {"base": {"x": torch.zeros(2)}})
+    >>> first = Content({"name": "birds"}, {"base": {"x": numpy.zeros(2)}})
     >>> store.create(first, Entry("fit"))
     1
     >>> store.change(lambda old: (Content({"name": "more birds"}, old.groups), Entry("rename")))
@@ -190,7 +190,7 @@ class Store:
         journal = tuple(found["journal"])
         return Present(int(found["version"]), journal, len(found["undo"]), len(found["redo"]))
 
-    def reachable(self, group: str) -> Iterator[Tensors]:
+    def reachable(self, group: str) -> Iterator[Arrays]:
         """One group of every version that undo and redo can reach, and of the present one."""
         with self._locked():
             now = self._document()
@@ -224,7 +224,7 @@ class Store:
         return read_document(self.path / CURRENT)
 
     def _content(self, document: Document) -> Content:
-        groups: dict[str, Tensors] = {
+        groups: dict[str, Arrays] = {
             group: read_blob(self.path / "blobs", name) for group, name in document["blobs"].items()
         }
         return Content(document["meta"], groups)
@@ -255,7 +255,7 @@ class Store:
                 sync_folder(self.path)
         before_it = {path.name for path in blobs.iterdir()}
         try:
-            names = {group: write_blob(blobs, tensors) for group, tensors in content.groups.items()}
+            names = {group: write_blob(blobs, arrays) for group, arrays in content.groups.items()}
             version = 1 if before is None else before["version"] + 1
             new = {
                 "format": FORMAT,

@@ -1,0 +1,272 @@
+"""The guarded default: the simplest host and shift that held-out classes do not vote against.
+
+A shift learned on fake classes can be worse than none where real new classes look different from
+mixed ones. So `auto` asks real classes where it can: groups of base classes are held out in turn,
+hosts are fitted to the others, and the held-out classes arrive from a few shots. What wins there
+by more than its standard error is used: another metric, one shift for all new classes, or one per
+class. Ties go to the simpler one, so that the result is not worse than plain nearest mean.
+
+Classes that trained the encoder are not new to it. Where the hold-out says that it saw the base
+classes, held-out fake classes decide instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from typing_extensions import Self
+
+from cala.core.adapters import Adapter
+from cala.core.cala import AdapterLoss, Episode, Queries, Session, normalise, play, train_convex
+from cala.core.operating_point import pseudo_trade_off
+from cala.core.rows import Array, ClassRows, StoredRows
+from cala.heads.adapted import AdaptedHead, warn_of_base_queries
+from cala.heads.adapter_training import play_fakes
+from cala.heads.base import Head
+from cala.heads.base_data import BaseData
+from cala.heads.recipe import CALA_PLUS, LA, AdapterRecipe
+
+GROUPS = 3  # of base classes, each held out in turn
+FEWEST_REPEATS, HELD_OUT = 2, 60  # so often, or until about this many classes were held out
+QUERY_SHARE = 0.2  # of the rows of classes that stay
+ROWS_PER_CLASS = 100  # that a trial learns from at the most
+BASE_TRIALS = 5  # where there are too few classes to hold one out
+RIDGE = 1e-2
+
+Objective = Callable[[Episode, Array], float]
+
+
+class AutoHead(AdaptedHead):
+    """An adapted head that chooses its host and its adapter when it is fitted.
+
+    hosts : unfitted heads, the simplest first
+    objective, max_base_loss : what counts, see `choose_delta`
+    """
+
+    def __init__(
+        self,
+        hosts: Sequence[Head],
+        recipe: AdapterRecipe,
+        *,
+        seed: int = 0,
+        objective: str = "accuracy",
+        max_base_loss: float | None = None,
+    ) -> None:
+        super().__init__(hosts[0], recipe, seed=seed)
+        self.hosts = tuple(hosts)
+        self.objective, self.max_base_loss = objective, max_base_loss
+
+    def blank(self) -> Self:
+        return type(self)(
+            [host.blank() for host in self.hosts],
+            self.recipe,
+            seed=self.seed,
+            objective=self.objective,
+            max_base_loss=self.max_base_loss,
+        )
+
+    def fit_base(self, data: BaseData) -> Self:
+        fitted = self.blank()
+        warn_of_base_queries(data)
+        value = _objective(self.objective, self.max_base_loss)
+        hosts = [host.fit_base(data) for host in fitted.hosts]
+        if asks_fakes(data):
+            evidence, trials = "fake classes", [self._fake_trials(host, data) for host in hosts]
+        elif data.n_base > 2 and not isinstance(data.features, StoredRows):
+            evidence = "held-out classes"
+            trials = [self._real_trials(host, data) for host in hosts]
+        else:
+            evidence, trials = "base classes alone", [([], []) for _ in hosts]
+        if trials[0][0]:
+            nothing = [[value(e, _none(e)) for e in judged] for _, judged in trials]
+        else:
+            nothing = [_base_accuracy(host, data, self.seed) for host in hosts]
+        chosen = simplest(nothing)
+        learned, judged = trials[chosen]
+        shifts = {"none": [value(e, _none(e)) for e in judged]}
+        recipes = {"none": replace(LA, ridges=(np.inf,)), "one": LA, "class-aware": CLASS_AWARE}
+        for name in ("one", "class-aware") if judged else ():
+            shifts[name] = _cross_validated(recipes[name], learned, judged, value)
+        shift = list(shifts)[simplest(list(shifts.values()))] if judged else "none"
+        recipe = replace(recipes[shift], **{k: getattr(self.recipe, k) for k in ("novel", "shots")})
+        fitted._host = hosts[chosen]
+        fitted.trained_as, fitted.gamma = recipe, recipe.gamma
+        fitted.adapter = _trained(recipe, learned)
+        betas = [recipe.gamma * fitted.adapter(e.context) for e in judged]
+        if judged:
+            fitted.curve = pseudo_trade_off(judged, betas)
+        fitted._reference = normalise(fitted._host.prototypes)
+        fitted.beta = np.zeros(fitted.n_base, fitted.dtype)
+        fitted.report = {
+            "evidence": evidence,
+            "trials": len(judged),
+            "host": fitted._host.name,
+            "metric": fitted._host.metric_name,  # type: ignore[attr-defined]
+            "shift": shift,
+            "hosts": [round(float(np.mean(v)), 4) for v in nothing],
+            "shifts": {name: round(float(np.mean(v)), 4) for name, v in shifts.items() if v},
+        }
+        return self._become(fitted)
+
+    def _fake_trials(self, host: Head, data: BaseData) -> tuple[list[Episode], list[Episode]]:
+        _, learned, judged = play_fakes(host, self.recipe, data, np.random.default_rng(self.seed))
+        return learned, judged
+
+    def _real_trials(self, host: Head, data: BaseData) -> tuple[list[Episode], list[Episode]]:
+        """Episodes in which groups of base classes are held out, which judge each other."""
+        rng = np.random.default_rng(self.seed)
+        rows = data.rows.draw(ROWS_PER_CLASS, rng)
+        repeats = max(FEWEST_REPEATS, round(HELD_OUT / data.n_base))
+        episodes = []
+        for repeat in range(repeats):
+            shots = self.recipe.shots[repeat % len(self.recipe.shots)]
+            groups = np.array_split(rng.permutation(data.n_base), min(GROUPS, data.n_base))
+            found = [_trial(host, data, rows, held, shots, rng) for held in groups]
+            episodes += [episode for episode in found if episode is not None]
+        return episodes, episodes
+
+
+#: Class-aware candidates: cala-plus's adapter, with one ridge.
+CLASS_AWARE = replace(CALA_PLUS, ridges=(RIDGE,))
+
+
+def asks_fakes(data: BaseData) -> bool:
+    """Whether the base classes are known to the encoder, so that only fake ones are new to it."""
+    if data.holdout is None:
+        return data.fakes is not None
+    return not bool(data.holdout.all())
+
+
+def simplest(candidates: Sequence[Sequence[float]]) -> int:
+    """The first candidate that the best one does not beat by more than one standard error.
+
+    candidates : values of the same trials, simpler candidates first
+
+    >>> simplest([[0.5, 0.6], [0.6, 0.7]]), simplest([[0.5, 0.6], [0.4, 0.9]])
+    (1, 0)
+    """
+    values = np.array(candidates, dtype=np.float64)
+    best = int(values.mean(1).argmax())
+    for index in range(best):
+        ahead = values[best] - values[index]
+        error = ahead.std(ddof=1) / np.sqrt(len(ahead)) if len(ahead) > 1 else np.inf
+        if ahead.mean() <= error:
+            return index
+    return best
+
+
+def _trial(
+    host: Head,
+    data: BaseData,
+    rows: ClassRows,
+    held: Array,
+    shots: int,
+    rng: np.random.Generator,
+) -> Episode | None:
+    """A host without some classes (h,) and without its queries' rows learns the classes back.
+
+    None where a held-out class has no row to spare.
+    """
+    mixed = rows.shuffled(rng)
+    is_held = np.isin(mixed.columns, held)
+    ranks, counts = mixed.ranks, mixed.counts[mixed.columns]
+    shot = is_held & (ranks < np.minimum(shots, counts - 1))
+    share = np.maximum(np.rint(QUERY_SHARE * counts), 1)
+    query = np.where(is_held, ~shot & (counts > 1), (ranks < share) & (counts > 1))
+    learn = ~is_held & ~query
+    few = data.n_base - len(held) < 2
+    if few or not (query & is_held).any() or not (query & ~is_held).any():
+        return None
+    # Held-out classes are numbered behind the others; one without a row to spare is left out.
+    present = np.unique(mixed.columns[shot])
+    stay = np.unique(mixed.columns[learn])
+    number = np.full(data.n_base, -1)
+    number[stay], number[present] = np.arange(len(stay)), len(stay) + np.arange(len(present))
+    own = number[mixed.columns]
+    query &= own >= 0
+    fold = host.blank().fit_base(BaseData(data.features[mixed.order[learn]], own[learn]))
+    queries = Queries(
+        fold.embed(data.features[mixed.order[query]]), own[query], np.full(int(query.sum()), -1)
+    )
+    session = Session(fold.embed(data.features[mixed.order[shot]]), own[shot] - len(stay))
+    return play(fold, [session], queries, normalise(fold.prototypes))
+
+
+def _base_accuracy(host: Head, data: BaseData, seed: int) -> list[float]:
+    """Accuracy on base rows that a host did not learn from, in several random splits."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for fold in data.rows.draw(ROWS_PER_CLASS, rng).folds(BASE_TRIALS, rng):
+        if not len(fold):
+            continue
+        rest = np.ones(len(data), dtype=bool)
+        rest[fold.order] = False
+        other = host.blank().fit_base(BaseData(data.features[rest], data.columns[rest]))
+        best = other.logits(data.features[fold.order]).argmax(1)
+        found.append(float(np.mean(best == fold.columns)))
+    return found or [0.0]
+
+
+def _none(episode: Episode) -> Array:
+    return np.zeros(episode.scores.powers.shape[1], episode.scores.powers.dtype)
+
+
+def _objective(objective: str, max_base_loss: float | None) -> Objective:
+    """What an episode is worth after a shift (F,) of its novel columns."""
+
+    def value(episode: Episode, shift: Array) -> float:
+        if max_base_loss is not None:
+            return pseudo_trade_off([episode], [shift]).novel_at_base_loss(max_base_loss)
+        if objective == "harmonic":
+            curve = pseudo_trade_off([episode], [shift])
+            best = curve.index_of_best_harmonic()
+            total = curve.base[best] + curve.novel[best]
+            return float(2 * curve.base[best] * curve.novel[best] / total) if total else 0.0
+        scores = episode.scores
+        best_novel, winner = scores.best(shift)
+        novel = best_novel > scores.base_max
+        right = np.where(scores.own < 0, scores.base_right & ~novel, (winner == scores.own) & novel)
+        return float(scores.weight @ right)
+
+    return value
+
+
+def _trained(recipe: AdapterRecipe, episodes: Sequence[Episode]) -> Adapter:
+    """An adapter trained on all episodes; without any, one that does nothing."""
+    fewest = min((e.context.similarity.shape[1] for e in episodes), default=1)
+    adapter = recipe.make(fewest, np.random.default_rng(0))
+    if episodes and recipe.ridges != (np.inf,):
+        adapter.calibrate([episode.context for episode in episodes])
+        loss = AdapterLoss(recipe.gamma, recipe.loss)
+        train_convex(adapter, episodes, (), loss, ridges=recipe.ridges)
+    return adapter
+
+
+def _cross_validated(
+    recipe: AdapterRecipe, learned: list[Episode], judged: list[Episode], value: Objective
+) -> list[float]:
+    """What each judged episode is worth to an adapter that has not learned from it."""
+    apart = learned is not judged
+    found: list[float] = []
+    for episode in judged:
+        others = learned if apart else [other for other in learned if other is not episode]
+        if not found or not apart:
+            adapter = _trained(recipe, others)
+        found.append(value(episode, recipe.gamma * adapter(episode.context)))
+    return found
+
+
+def describe(report: dict[str, Any]) -> str:
+    """One sentence for `cala show` and logs."""
+    shift = {
+        "none": "no shift",
+        "one": "one shift for all new classes",
+        "class-aware": "a shift per class",
+    }
+    return (
+        f"{shift[report['shift']]} in the {report['metric']} metric ({report['host']}), "
+        f"decided on {report['evidence']}"
+    )

@@ -1,0 +1,185 @@
+"""ALICE (Peng et al., ECCV 2022): an angular penalty and class fusion; prototypes of few images.
+
+Base training sees two views of each image, and mixed images of two classes are a class of their
+own. The projector is dropped afterwards; sessions work on the encoder's own embeddings.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from typing_extensions import Self
+
+from cala.core.cala import mix, normalise
+from cala.core.fakes import LAMBDA_RANGE
+from cala.core.rows import Array
+from cala.errors import InputError
+from cala.heads.base import Traits
+from cala.systems.common.exemplar_mean import ExemplarMean
+from cala.systems.registry import System
+from cala.training.objective import Objective
+from cala.training.recipes import Recipe
+
+BALANCED = 5
+SCALE, MARGIN = 30.0, 0.4
+ROUNDS = 4
+CONCENTRATION = 20.0
+MOST_FUSED = 50_000
+WIDER = 4  # the projector has so many times the embedding's dimensions
+
+
+class Alice(ExemplarMean):
+    """Nearest mean with balanced testing: a base prototype is the mean of the five images
+    nearest to its class mean, so that base and novel classes rest on equally many.
+
+    Its own base session is that of `cala train --method alice`; any other encoder will do too.
+    """
+
+    name = "alice"
+    # Its base session has made a class of every pair of classes, from images mixed in this way.
+    traits: ClassVar[Traits] = ExemplarMean.traits._replace(mixed_images_are_new=False)
+
+    def _pick(self, unit: Array) -> Array:
+        nearness = unit @ normalise(unit.mean(0))
+        return np.argsort(-nearness, kind="stable")[:BALANCED]
+
+
+# The base session.
+
+
+def cosface_logits(
+    cosines: Tensor, labels: Tensor, scale: float = SCALE, margin: float = MARGIN
+) -> Tensor:
+    """s·(cos − m) for the true class, s·cos for all others: (n, C), (n,) -> (n, C).
+
+    >>> cosface_logits(torch.tensor([[0.5, 0.25]]), torch.tensor([0]), scale=10, margin=0.25)
+    tensor([[2.5000, 2.5000]])
+    """
+    penalty = torch.full_like(labels[:, None], -margin, dtype=cosines.dtype)
+    return scale * cosines.scatter_add(1, labels[:, None], penalty)
+
+
+def n_fused(n_base: int) -> int:
+    """B(B−1)/2 classes: one for each pair."""
+    return n_base * (n_base - 1) // 2
+
+
+def fused_label(first: Tensor, second: Tensor, n_base: int) -> Tensor:
+    """The label of a pair of different classes, in any order: B, B+1, …
+
+    >>> one, two = torch.tensor([0, 2, 1]), torch.tensor([1, 0, 2])
+    >>> fused_label(one, two, 3)
+    tensor([3, 4, 5])
+    """
+    a, b = torch.minimum(first, second), torch.maximum(first, second)
+    return n_base + (2 * n_base - a - 1) * a // 2 + (b - a) - 1
+
+
+def fuse(
+    images: Tensor, labels: Tensor, n_base: int, rounds: int = ROUNDS
+) -> tuple[Tensor, Tensor]:
+    """A batch and what it gives mixed with itself: (n, …), (n,) -> (m, …), (m,).
+
+    In each round every image meets one other; those of another class are mixed, with λ from
+    Beta(20, 20), or 0.5 where that lies outside 0.4 to 0.6.
+    """
+    order = torch.stack([torch.randperm(len(labels)) for _ in range(rounds)]).to(labels.device)
+    first = torch.arange(len(labels), device=labels.device).repeat(rounds)
+    second = order.flatten()
+    differ = labels[first] != labels[second]
+    first, second = first[differ], second[differ]
+    lam = torch.distributions.Beta(CONCENTRATION, CONCENTRATION).sample((len(first),))
+    low, high = LAMBDA_RANGE
+    lam = torch.where((lam < low) | (lam > high), 0.5, lam).to(images)
+    lam = lam.reshape(-1, *[1] * (images.dim() - 1))
+    mixed = mix(images[first], images[second], lam)
+    fused = fused_label(labels[first], labels[second], n_base)
+    return torch.cat([images, mixed]), torch.cat([labels, fused])
+
+
+class AngularFusion(Objective):
+    """CosFace on projected embeddings, over base classes and a class for each pair of them.
+
+    fusion : whether pairs of classes are classes at all
+    """
+
+    views: ClassVar[int] = 2
+    waits: ClassVar[float] = 0.3  # a random projector would undo what a trained encoder knows
+
+    def __init__(self, encoder: nn.Module, n_base: int, *, fusion: bool = True) -> None:
+        super().__init__()
+        dim = int(encoder.dim)  # type: ignore[arg-type]
+        wide = WIDER * dim
+        pairs = n_fused(n_base) if fusion else 0
+        if pairs > MOST_FUSED:
+            raise InputError(
+                f"alice makes a class of every pair of {n_base:,} base classes, {pairs:,} of "
+                f"them, and allows {MOST_FUSED:,}: use fewer base classes or another method"
+            )
+        self.encoder, self.n_base, self.fusion = encoder, n_base, fusion
+        self.projector = nn.Sequential(
+            nn.Linear(dim, wide, bias=False),
+            nn.BatchNorm1d(wide),
+            nn.ReLU(inplace=True),
+            nn.Linear(wide, wide, bias=False),
+            nn.BatchNorm1d(wide, affine=False),
+        )
+        self.weight = nn.Parameter(torch.randn(n_base + pairs, wide))
+
+    @classmethod
+    def make(
+        cls,
+        encoder: nn.Module,
+        n_base: int,
+        recipe: Recipe,
+        n_classes: int,
+        *,
+        fusion: bool = True,
+    ) -> Self:
+        return cls(encoder, n_base, fusion=fusion)
+
+    def forward(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        views = [
+            fuse(view, labels, self.n_base) if self.fusion else (view, labels)
+            for view in images.chunk(self.views)
+        ]
+        targets = torch.cat([own for _, own in views])
+        cosines = self._cosines(torch.cat([view for view, _ in views]))
+        # Each view counts the same, however many of its images met one of another class.
+        sizes = torch.cat([torch.full((len(own),), 1 / len(own)) for _, own in views])
+        each = F.cross_entropy(cosface_logits(cosines, targets), targets, reduction="none")
+        loss = (each * sizes.to(each)).sum() / len(views)
+        return loss, cosines[: len(labels), : self.n_base]
+
+    def _cosines(self, images: Tensor) -> Tensor:
+        projected = self.projector(self.encoder(images)).float()
+        return (F.normalize(projected, dim=1) @ F.normalize(self.weight, dim=1).T).float()
+
+    def logits(self, images: Tensor) -> Tensor:
+        return SCALE * self._cosines(images)[:, : self.n_base]
+
+
+SYSTEM = System(
+    AngularFusion.make,
+    changes={
+        "batch": 64,  # published: 128
+        "lr": 0.01,
+        "epochs": 100,
+        "schedule": "milestones",
+        "milestones": (60, 70),
+        "augment": "resized-crop",
+        "area": (0.2, 1.0),
+        "jitter": 0.4,
+        "jittered": 0.8,
+        "grey": 0.2,
+        "sizes": (),
+    },
+    published={
+        "mini_imagenet": {"epochs": 200},
+        "cub200": {"batch": 512, "lr": 0.001, "fusion": False},
+    },
+)

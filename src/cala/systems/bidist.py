@@ -1,0 +1,229 @@
+"""BiDist (Zhao et al., CVPR 2023): class-aware bilateral distillation.
+
+Base session: cross-entropy over a cosine classifier with a learned scale. Sessions: a branch is
+fine-tuned, taught by the base branch and by its own past; both branches vote.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cala.core.rows import Array
+from cala.heads.base import Traits
+from cala.heads.nearest_mean import NearestMean
+from cala.systems.common.learner import (
+    Learner,
+    Start,
+    as_tensor,
+    best_of_each,
+    distillation,
+    lower,
+    nesterov,
+    upper,
+)
+from cala.systems.registry import System
+from cala.training.objective import BaseModel
+
+LR, LR_SMALL, DECAY = 1e-3, 1e-2, 5e-4
+EXEMPLARS, NEW_TAUGHT = 50, 5  # per step: of the memory, and new images that distillation sees
+TEMPERATURE = 16.0
+KD = 25.0  # published: 100, with which the first session diverges here
+MEMORY, AGGREGATED, BINARY, SHARE = 5.0, 5.0, 50.0, 1.0
+HIDDEN = 64
+
+
+# The base branch on cached embeddings.
+
+
+class BidistBase(NearestMean):
+    """Means of unit embeddings, and the scale that base training learned.
+
+    This is what the CALA paper's row for BiDist is, by all signs: no session changes anything.
+    """
+
+    name = "bidist-base"
+    traits: ClassVar[Traits] = NearestMean.traits._replace(metrics=("cosine",))
+
+
+class Bidist(BidistBase):
+    """The base branch of BiDist; `BidistLearner` has the other one."""
+
+    name = "bidist"
+    traits: ClassVar[Traits] = BidistBase.traits._replace(changes_encoder=True)
+
+
+# The base session.
+
+
+class Bilateral(BaseModel):
+    """Cross-entropy over s·cos(f, w); with weights to start from, w starts at the class means."""
+
+    wants_means: ClassVar[bool] = True
+
+    def begin(self, means: Tensor) -> None:
+        with torch.no_grad():
+            self.classifier.weight.copy_(means)
+
+
+# Sessions.
+
+
+class TeacherShare(nn.Module):
+    """c = sigmoid(MLP(similarities to the base prototypes)): how far a novel class is taught by the
+    base branch rather than by the last session's."""
+
+    def __init__(self, n_base: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(n_base, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 2))
+
+    def forward(self, similarities: Tensor) -> Tensor:
+        """(n, B) -> (n,)"""
+        return torch.sigmoid(self.layers(similarities)[:, 0])
+
+
+class BranchAttention(nn.Module):
+    """Weights of the two branches from what both answer: softmax(MLP([p_base, p_now]))."""
+
+    def __init__(self, n_classes: int) -> None:
+        super().__init__()
+        layers = (nn.Linear(2 * n_classes, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 2))
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, base: Tensor, now: Tensor) -> Tensor:
+        """Logits (n, C) of both branches -> (n, 2), before the softmax."""
+        return self.layers(torch.cat([base.softmax(1), now.softmax(1)], dim=1))
+
+    @staticmethod
+    def aggregated(weights: Tensor, base: Tensor, now: Tensor) -> Tensor:
+        """a₀·base + a₁·now: (n, C)"""
+        share = weights.softmax(1)
+        return share[:, :1] * base + share[:, 1:] * now
+
+
+class BidistLearner(Learner):
+    """Keeps one image per class; the encoder's last stage and all rows move.
+
+    The lower half stays, so that all three branches (base, last session's, this one's) share it.
+    """
+
+    upper_only: ClassVar[bool] = True
+    published: ClassVar[int] = 100  # steps
+    short: ClassVar[int] = 40
+
+    def __init__(self, start: Start) -> None:
+        super().__init__(start)
+        columns = torch.from_numpy(start.columns)
+        closeness = (as_tensor(self.head.embed(start.features)) * self.rows[columns]).sum(1)
+        best = best_of_each(closeness, columns, 0, start.head.n_base)
+        self.memory = start.pictures(best.numpy())  # (C, s, s, 3), by column
+        self.attention: BranchAttention | None = None
+
+    def _learn(self, pictures: Tensor, columns: Tensor) -> None:
+        n_base, old, new = self.head.n_base, len(self.rows), len(columns)
+        before, now = self.encoder, copy.deepcopy(self.encoder)
+        base_rows = self.base_rows.to(self.device)
+        old_rows = self.imprinted(self.encode(pictures), columns).to(self.device)
+        rows = nn.Parameter(old_rows.clone())
+        generator = self.generator()
+        share, attention = self._networks(len(rows), generator)
+        moving = last_stage(now)
+        for parameter in moving:
+            parameter.requires_grad_(True)
+        small = [*share.parameters(), *attention.parameters()]
+        groups: list[dict[str, object]] = [
+            {"params": [*moving, rows]},
+            {"params": small, "lr": LR_SMALL},
+        ]
+        optimiser = nesterov(groups, LR, DECAY)
+        towards_base = base_rows @ base_rows[:n_base].T  # (C, B)
+        for _ in range(self.length):
+            chosen = self._exemplars(old, n_base, generator)
+            images = self.augmented(torch.cat([pictures, self.memory[chosen]]), generator)
+            some = torch.randperm(new, generator=generator)[:NEW_TAUGHT]
+            taught = torch.cat([some, torch.arange(new, new + len(chosen))]).to(self.device)
+            targets = torch.cat([columns, chosen]).to(self.device)
+            novel = targets >= n_base
+            with torch.no_grad():
+                hidden = lower(before, images)
+                from_base = self.scores(upper(self.start.encoder, hidden), base_rows)
+                from_before = self.scores(upper(before, hidden), old_rows)
+            scores = self.scores(upper(now, hidden), rows)
+            c = torch.where(novel, share(towards_base[targets]), 1.0)[:, None]
+            teacher = c * from_base + (1 - c) * from_before
+            # What tells base from novel is learned by the attention alone.
+            weights = attention(from_base, scores.detach())
+            both = attention.aggregated(weights, from_base, scores)
+            taught_loss = distillation(scores[taught], teacher[taught], TEMPERATURE)
+            loss = (
+                F.cross_entropy(scores[:new], targets[:new])
+                + KD * TEMPERATURE**2 * taught_loss
+                + MEMORY * F.cross_entropy(scores[new:], targets[new:])
+                + AGGREGATED * F.cross_entropy(both, targets)
+                + BINARY * F.cross_entropy(weights, novel.long())
+                + SHARE * (1 - c[novel]).mean()
+            )
+            optimiser.zero_grad(set_to_none=True)
+            loss.backward()
+            optimiser.step()
+        self.encoder = now.requires_grad_(False)
+        self.rows, self.attention = rows.detach().cpu(), attention.requires_grad_(False).cpu()
+        closeness = (self.encode(pictures) * F.normalize(self.rows, dim=1)[columns]).sum(1)
+        best = best_of_each(closeness, columns, old, len(self.rows))
+        self.memory = torch.cat([self.memory, pictures[best]])
+
+    def _networks(
+        self, n_classes: int, generator: torch.Generator
+    ) -> tuple[TeacherShare, BranchAttention]:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(generator.initial_seed())
+            made = TeacherShare(self.head.n_base), BranchAttention(n_classes)
+        return made[0].to(self.device), made[1].to(self.device)
+
+    def _exemplars(self, old: int, n_base: int, generator: torch.Generator) -> Tensor:
+        """Columns of the memory's images for a step: half of them novel, once there are some."""
+        novel = min(EXEMPLARS // 2, old - n_base)
+        base = min(EXEMPLARS - EXEMPLARS // 2 if novel else EXEMPLARS, n_base)
+        return torch.cat(
+            [
+                torch.randperm(n_base, generator=generator)[:base],
+                n_base + torch.randperm(old - n_base, generator=generator)[:novel],
+            ]
+        )
+
+    def _logits(self, unit: Tensor, base: Array) -> Tensor:
+        from_base = as_tensor(self.head.unit_logits(base))
+        if self.attention is None:
+            return from_base
+        now = self.scores(unit, self.rows)
+        return self.attention.aggregated(self.attention(from_base, now), from_base, now)
+
+    def tensors(self) -> list[Tensor]:
+        own = [] if self.attention is None else [*self.attention.state_dict().values()]
+        return [self.memory, *own]
+
+
+def last_stage(encoder: nn.Module) -> list[nn.Parameter]:
+    """Parameters of the encoder's last stage, a part of its upper half."""
+    last = max(name.split(".")[0] for name, _ in encoder.named_parameters() if "layer" in name)
+    return [p for name, p in encoder.named_parameters() if name.startswith(f"{last}.")]
+
+
+SYSTEM = System(
+    Bilateral.make,
+    {
+        "batch": 256,
+        "lr": 0.1,
+        "epochs": 200,
+        "schedule": "milestones",
+        "milestones": (120, 160),
+        "scale": 10.0,
+        "policy": 2,
+        "sizes": (),
+    },
+    learner=BidistLearner,
+)

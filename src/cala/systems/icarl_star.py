@@ -1,0 +1,132 @@
+"""iCaRL as few-shot papers use it: frozen embeddings, cross-entropy, distillation on anchors."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cala.core._memory import AppendOnly
+from cala.core.cala import cosine_logits, leave_one_out, normalise
+from cala.core.rows import Array
+from cala.errors import InputError
+from cala.heads.base import State, Traits
+from cala.heads.base_data import BaseData
+from cala.heads.checks import is_number
+from cala.heads.nearest_mean import ClassMeans
+from cala.systems.common.neural_gas import fit_gas
+
+ANCHORS = 400
+PER_CLASS = 100  # base rows of each class that the neural gas learns from
+TEMPERATURE = 2.0
+
+
+def distilled_rows(
+    rows: Array,
+    old: int,
+    shots: Array,
+    columns: Array,
+    anchors: Array,
+    *,
+    scale: float,
+    steps: int,
+    lr: float,
+    momentum: float = 0.9,
+) -> Array:
+    """Rows (C, d) of s·f·wᵀ after some steps of cross-entropy on shots and distillation on anchors.
+
+    old : the first so many rows were there before, and their answers for anchors are kept
+    shots, columns : (n, d), (n,) all shots of the session at once; anchors : (m, d)
+    """
+    from scipy.special import softmax
+
+    softer = scale / TEMPERATURE
+    teacher = softmax(softer * anchors @ rows[:old].T, axis=1)
+    places = np.arange(len(shots))
+    velocity = np.zeros_like(rows)
+    for _ in range(steps):
+        error = softmax(scale * shots @ rows.T, axis=1)
+        error[places, columns] -= 1
+        gradient = scale / len(shots) * error.T @ shots
+        if len(anchors):
+            kept = softmax(softer * anchors @ rows[:old].T, axis=1) - teacher
+            gradient[:old] += softer / len(anchors) * kept.T @ anchors
+        velocity = momentum * velocity + gradient
+        rows = rows - lr * (gradient + momentum * velocity)
+    return rows
+
+
+class IcarlStar(ClassMeans):
+    """Logits s·f(x)·w_c: rows start as class means, and every session tunes them all.
+
+    A session's loss is the cross-entropy of its shots and the distillation of the old rows'
+    answers on anchors: base images that a neural gas chose, and the means of earlier novel
+    classes. What it learns depends on which shots came together.
+
+    steps, lr : of a session
+    """
+
+    name = "icarl-star"
+    traits: ClassVar[Traits] = ClassMeans.traits._replace(
+        old_columns_stay=False, metrics=("cosine",)
+    )
+
+    def __init__(
+        self,
+        *,
+        metric: str = "cosine",
+        shrinkage: float | str = "auto",
+        scale: float | str = "auto",
+        steps: int = 30,
+        lr: float = 0.003,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(metric=metric, shrinkage=shrinkage, scale=scale)
+        if not (is_number(steps) and steps == int(steps) and steps >= 0):
+            raise InputError(f"steps is {steps!r}: give a whole number from 0 on")
+        if not (is_number(lr) and 0 < lr < 10):
+            raise InputError(f"lr is {lr!r}: give a number above 0 and below 10")
+        self.steps, self.lr, self.seed = int(steps), float(lr), seed
+        self._anchors = np.zeros((0, 0))  # (m, d) unit vectors
+
+    def _without_own(self, cosines: Array, unit: Array, members: Array) -> Array:
+        # A row is worth to its class what it is worth to the class mean.
+        plain = cosine_logits(unit, normalise(self.prototypes))
+        return cosines + leave_one_out(plain, self.table, members) - plain
+
+    def _fit_base(self, data: BaseData) -> None:
+        super()._fit_base(data)
+        rng = np.random.default_rng(self.seed)
+        some = data.rows.draw(PER_CLASS, rng)
+        unit = self.embed(data.features[some.order])
+        self._anchors = unit[fit_gas(unit, some.columns, ANCHORS, rng).anchors]
+
+    def _add(self, unit: Array, columns: Array) -> None:
+        old = len(self._weights)
+        novel = normalise(self.prototypes_at(np.arange(self.n_base, old)))
+        super()._add(unit, columns)
+        # More shots of a known class put its mean in the place of what tuning had made of it.
+        tuned = distilled_rows(
+            self._weights,
+            old,
+            unit,
+            columns,
+            np.concatenate([self._anchors, novel]),
+            scale=self.scale,
+            steps=self.steps,
+            lr=self.lr / self.scale,
+        )
+        self._rows = AppendOnly(tuned)
+
+    def config(self) -> dict[str, Any]:
+        return {**super().config(), "steps": self.steps, "lr": self.lr, "seed": self.seed}
+
+    def state(self) -> State:
+        state = super().state()
+        state["tensors"].update(anchors=self._anchors, weights=self._weights)
+        return state
+
+    def _restore(self, state: State) -> None:
+        super()._restore(state)
+        self._anchors = state["tensors"]["anchors"]
+        self._rows = AppendOnly(state["tensors"]["weights"])

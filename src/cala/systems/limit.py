@@ -1,0 +1,129 @@
+"""LIMIT (Zhou et al., TPAMI 2022): many pseudo sessions per step, and a set of classifiers that
+calibrates itself to the query by attention. Starts from ordinary base training (`--init`)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from typing_extensions import Self
+
+from cala.systems.cec import Cec
+from cala.systems.common.attention import NAME, SCALE, SetAttention, replaced
+from cala.systems.registry import System
+from cala.training.objective import Objective
+from cala.training.recipes import Recipe
+
+TASKS, WAY = 32, 16
+ATTENTION_LR = 10.0  # times the encoder's: it starts from nothing
+
+
+class Limit(Cec):
+    """Inference is CEC's; what differs is how encoder and attention were trained."""
+
+    name = "limit"
+
+
+class MultiPhase(Objective):
+    """Each step plays 32 tasks on one batch: 16 classes are known by a single shot alone.
+
+    Every task starts from the embeddings as the encoder gave them, so none sees what another
+    made of them.
+    """
+
+    divisible: ClassVar[bool] = False
+    wants_means: ClassVar[bool] = True
+
+    def __init__(self, encoder: nn.Module, n_base: int) -> None:
+        super().__init__()
+        dim = int(encoder.dim)  # type: ignore[arg-type]
+        self.encoder, self.n_base = encoder, n_base
+        self.attention = SetAttention(dim)
+        self.weight = nn.Parameter(torch.randn(n_base, dim))
+
+    @classmethod
+    def make(cls, encoder: nn.Module, n_base: int, recipe: Recipe, n_classes: int) -> Self:
+        return cls(encoder, n_base)
+
+    def begin(self, means: Tensor) -> None:
+        with torch.no_grad():
+            self.weight.copy_(means)
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        self.encoder.eval()
+        return self
+
+    def rows(self, shuffled: Tensor, labels: Tensor, generator: torch.Generator) -> Tensor:
+        """The batch, then one image of every class that is not in the batch.
+
+        A class of which the batch holds all images gives one of them up.
+        """
+        order = torch.randperm(len(labels), generator=generator)
+        inside = torch.zeros(len(labels), dtype=torch.bool)
+        inside[shuffled] = True
+        order = order[inside[order].int().argsort(stable=True)]  # those outside come first
+        by_class = labels[order].argsort(stable=True)
+        classes = torch.arange(self.n_base)
+        shots = order[by_class[torch.searchsorted(labels[order][by_class], classes)]]
+        return torch.cat([shuffled[~torch.isin(shuffled, shots)], shots])
+
+    def forward(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        unit = F.normalize(self.encoder(images).float(), dim=1)
+        queries, shots = unit[: -self.n_base], unit[-self.n_base :]
+        targets = labels[: -self.n_base]
+        rows = F.normalize(self.weight, dim=1)
+        way = min(WAY, self.n_base - 1)
+        tasks = []
+        for _ in range(TASKS):
+            chosen = torch.randperm(self.n_base)[:way].to(labels.device)
+            tasks.append(replaced(rows, chosen, shots[chosen]))
+        loss = torch.zeros((), device=unit.device)
+        shown: Tensor = torch.zeros(0)
+        for task in tasks:
+            # What backward needs is made again there: 32 tasks at once would take gigabytes.
+            cosines = checkpoint(self.attention, task, queries, use_reentrant=False)
+            logits = SCALE * cosines.float()
+            loss = loss + F.cross_entropy(logits, targets) / TASKS
+            shown = logits
+        return loss, shown.detach()
+
+    def logits(self, images: Tensor) -> Tensor:
+        unit = F.normalize(self.encoder(images), dim=1)
+        return SCALE * self.attention.cosines(F.normalize(self.weight, dim=1), unit)
+
+    def groups(self, recipe: Recipe) -> list[dict[str, Any]]:
+        own = list(self.attention.parameters())
+        known = {id(p) for p in own}
+        others = [p for p in self.parameters() if id(p) not in known]
+        decay = recipe.weight_decay
+        return [
+            {"params": others, "weight_decay": decay},
+            {"params": own, "weight_decay": decay, "factor": ATTENTION_LR},
+        ]
+
+    def parts(self) -> dict[str, Tensor]:
+        return {NAME + k: v for k, v in self.attention.state_dict().items()}
+
+
+SYSTEM = System(
+    MultiPhase.make,
+    changes={
+        "batch": 128,
+        "lr": 2e-4,
+        "epochs": 20,
+        # The published steps leave most of a short budget at a thirtieth of the rate.
+        "schedule": "cosine",
+        "warmup": 0.0,
+        "sizes": (),
+    },
+    published={
+        "cifar100": {"schedule": "milestones", "milestones": (2, 4, 6), "factor": 0.3},
+        "mini_imagenet": {"schedule": "milestones", "milestones": (3, 6, 9, 12), "factor": 0.3},
+        "cub200": {"epochs": 40, "schedule": "milestones", "milestones": (20,), "factor": 0.5},
+    },
+    continues=True,
+)

@@ -1,0 +1,390 @@
+"""NC-FSCIL (Yang et al., ICLR 2023): every class, also those to come, has its place beforehand.
+
+A simplex gives each class a vertex. Encoder and neck turn images to the vertices of their classes;
+in sessions the neck alone learns.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from bisect import bisect_right
+from collections.abc import Mapping
+from itertools import accumulate
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from typing_extensions import Self
+
+from cala.core.cala import DEFAULT_SCALE, normalise
+from cala.core.rows import Array, Features, chunks
+from cala.errors import InputError
+from cala.heads.base import State, Traits
+from cala.heads.base_data import BaseData
+from cala.heads.checks import is_number
+from cala.systems.common.blending import blend
+from cala.systems.common.with_parts import HeadWithParts
+from cala.systems.registry import System
+from cala.training.objective import Objective
+from cala.training.recipes import Recipe
+
+NAME = "nc."  # what the names of the neck's tensors begin with, beside an encoder
+VERTICES = "nc.vertices"
+STATE = "neck."  # the same, in a head's state
+WIDTH, SLOPE = 512, 0.1  # of the neck
+WEIGHT = 10.0  # of the dot-regression loss
+MOMENTUM = 0.9  # of a session
+FEWEST, SHARE = 5.0, 1 / 3  # how much a new class weighs in its session, chosen on dev queries
+
+
+# The simplex, and the loss towards its vertices.
+
+
+def simplex_etf(n_classes: int, dim: int, generator: torch.Generator | None = None) -> Tensor:
+    """Vertices (C, d): unit vectors with a cosine of −1/(C−1) between any two.
+
+    Rows of Mᵀ, M = √(C/(C−1))·U(I − 11ᵀ/C), the columns of U (d, C) orthonormal and random.
+
+    generator : decides U; None is torch's own
+
+    >>> vertices = simplex_etf(3, 4, torch.Generator().manual_seed(0))
+    >>> (vertices @ vertices.T).mul(2).round().int().tolist()
+    [[2, -1, -1], [-1, 2, -1], [-1, -1, 2]]
+    """
+    if n_classes < 2:
+        raise InputError(f"a simplex of {n_classes} vertex has no angles: give two classes or more")
+    if dim < n_classes:
+        raise InputError(
+            f"a simplex of {n_classes} classes needs as many dimensions and was given {dim}: make "
+            "the neck wider, or train with fewer classes"
+        )
+    drawn = torch.randn(dim, n_classes, dtype=torch.float64, generator=generator)
+    basis = torch.linalg.qr(drawn).Q
+    centred = basis - basis.mean(1, keepdim=True)
+    return (math.sqrt(n_classes / (n_classes - 1)) * centred).T.float().contiguous()
+
+
+def dot_regression(outputs: Tensor, vertices: Tensor) -> Tensor:
+    """10·½·(cos(h, m) − 1)² of each row: (n, d), (n, d) unit vertices -> (n,)."""
+    cosines = (F.normalize(outputs, dim=1) * vertices).sum(1)
+    return WEIGHT / 2 * (cosines - 1).square()
+
+
+# The neck, and what a session does to it.
+
+
+class Neck(nn.Module):
+    """Two hidden layers of twice the dimensions and a linear way around them: (n, d) -> (n, w).
+
+    It takes unit embeddings times √d, so that their numbers are about 1: sessions know embeddings
+    by their direction alone, and a neck that was trained with lengths would miss them there.
+    """
+
+    def __init__(self, dim: int, width: int = WIDTH) -> None:
+        super().__init__()
+        wide = 2 * dim
+        self.body = nn.Sequential(
+            nn.Linear(dim, wide),
+            nn.LayerNorm(wide),
+            nn.LeakyReLU(SLOPE),
+            nn.Linear(wide, wide),
+            nn.LayerNorm(wide),
+            nn.LeakyReLU(SLOPE),
+            nn.Linear(wide, width, bias=False),
+        )
+        self.skip = nn.Linear(dim, width, bias=False)
+        self.dim = dim
+
+    def forward(self, unit: Tensor) -> Tensor:
+        x = math.sqrt(self.dim) * unit
+        return self.body(x) + self.skip(x)
+
+
+def neck_width(n_classes: int) -> int:
+    """As published, or as many as a simplex of that many classes needs."""
+    return max(WIDTH, n_classes)
+
+
+def turn_neck(
+    neck: Neck, rows: Tensor, vertices: Tensor, weights: Tensor, *, steps: int, lr: float
+) -> Neck:
+    """A copy of the neck after some steps towards the vertices, all rows in each of them.
+
+    Nothing here is random.
+
+    rows : (n, d) unit vectors; vertices : (n, w) where each is to go; weights : (n,), sum to one
+    """
+    with torch.enable_grad():
+        turned = copy.deepcopy(neck).requires_grad_(True)
+        optimiser = torch.optim.SGD(turned.parameters(), lr=lr, momentum=MOMENTUM)
+        for _ in range(steps):
+            loss = (weights * dot_regression(turned(rows), vertices)).sum()
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+        optimiser.zero_grad()
+    return turned.requires_grad_(False)
+
+
+class NcFscil(HeadWithParts):
+    """Logits s·cos(neck(f), m_c) with m_c vertex c of a simplex that never moves.
+
+    Only the neck learns, in every session a few steps from where the session before left it: on
+    the means of all classes seen. A new one weighs as much as a third of those known before, at
+    least as five of them.
+    More shots of a class that is known, or forgetting one, play all sessions again, so the head
+    is always what the same classes with the same shots would have made of it.
+
+    `prototypes` are class means: vertices are all equally far apart, and would tell an adapter
+    nothing about which classes are alike.
+
+    scale : of the logits, or "auto" for the one that minimises cross-entropy on base rows
+    steps, lr : of a session, by gradient descent with a momentum of 0.9; the rate is that of
+        CIFAR-100, and `SYSTEM.published` has those of other data sets
+    """
+
+    name = "nc-fscil"
+    traits: ClassVar[Traits] = HeadWithParts.traits._replace(
+        takes_encoder_scale=False,
+        # Its base session mixes images too, and tells the encoder which two classes they are of.
+        mixed_images_are_new=False,
+    )
+
+    # Forks share both necks: a session makes a new one.
+    _start: Neck  # as the base session left it
+    _neck: Neck
+    _vertices: Array  # (V, w)
+    _base_places: tuple[int, ...]  # which vertex each base class has
+    _first: int  # the first vertex of novel classes
+    _sessions: tuple[int, ...]  # how many classes each of them brought
+
+    def __init__(
+        self,
+        *,
+        metric: str = "cosine",
+        shrinkage: float | str = "auto",
+        scale: float | str = "auto",
+        steps: int = 100,
+        lr: float = 0.25,
+        parts: Mapping[str, Array] | None = None,
+    ) -> None:
+        super().__init__(metric=metric, shrinkage=shrinkage, scale=scale, parts=parts)
+        if not (is_number(steps) and steps == int(steps) and steps >= 1):
+            raise InputError(f"steps is {steps!r}: give a whole number from 1 on")
+        if not (is_number(lr) and 0 < float(lr) < float("inf")):
+            raise InputError(f"lr is {lr!r}: give a positive number")
+        self.steps, self.lr = int(steps), float(lr)
+
+    @classmethod
+    def part_shapes(cls, dim: int) -> dict[str, tuple[int | None, ...]]:
+        with torch.device("meta"):
+            one, two = (Neck(dim, width).state_dict() for width in (1, 2))
+        shapes = {
+            NAME + k: tuple(
+                n if n == m else None for n, m in zip(v.shape, two[k].shape, strict=True)
+            )
+            for k, v in one.items()
+        }
+        return {**shapes, VERTICES: (None, None)}
+
+    def _take_parts(self) -> None:
+        self._vertices = normalise(self.parts[VERTICES].astype(self.dtype))
+        self._start = self._made_neck(self.parts, NAME)
+
+    def _made_neck(self, arrays: Mapping[str, Array], prefix: str) -> Neck:
+        """A neck of the arrays whose names begin with the prefix."""
+        with torch.device("meta"):
+            neck = Neck(self.dim, self._vertices.shape[1])
+        tensors = {
+            k: torch.tensor(arrays[prefix + k].astype(self.dtype)) for k in neck.state_dict()
+        }
+        neck.load_state_dict(tensors, assign=True)
+        return neck.requires_grad_(False)
+
+    @property
+    def room(self) -> int:
+        return len(self._vertices) - self._first - sum(self._sessions)
+
+    def unit_logits(self, unit: Array, members: Array | None = None) -> Array:
+        return self._scaled(self._cosines(unit))
+
+    @torch.no_grad()
+    def _cosines(self, unit: Array) -> Array:
+        """To the vertices of all seen classes: (n, d) -> (n, C)."""
+        vertices = self._vertices[self._places(len(self.classes))]
+        cosines = np.empty((len(unit), len(vertices)), self.dtype)
+        for part in chunks(len(unit), self._vertices.shape[1]):
+            outputs = self._neck(torch.from_numpy(unit[part]))
+            cosines[part] = normalise(outputs.numpy()) @ vertices.T
+        return cosines
+
+    def _cosines_at(self, features: Features, rows: Array, members: Array | None) -> Array:
+        return self._cosines(self.embed(features[rows]))
+
+    def _places(self, columns: int) -> list[int]:
+        """The vertices of the first so many columns: (C,)."""
+        novel = columns - len(self._base_places)
+        return [*self._base_places, *range(self._first, self._first + novel)]
+
+    def _fit_base(self, data: BaseData) -> None:
+        self._base_places, self._first, self._sessions = tuple(range(self.n_base)), self.n_base, ()
+        self._check_room()
+        self._neck = self._start
+        super()._fit_base(data)
+
+    def _add(self, unit: Array, columns: Array) -> None:
+        super()._add(unit, columns)
+        known = len(self._base_places) + sum(self._sessions)
+        new = len(self.classes) - known
+        if new or not self._sessions:
+            self._sessions = (*self._sessions, new)
+        self._check_room()
+        if bool((columns < known).any()):
+            self._play_all()
+        else:
+            self._neck = self._after_session(known, new)
+
+    def _forget(self, column: int) -> None:
+        super()._forget(column)
+        base = self._base_places
+        if column < len(base):
+            self._base_places = base[:column] + base[column + 1 :]
+        else:
+            self._sessions = _one_less(self._sessions, column - len(base))
+        self._play_all()
+
+    def _play_all(self) -> None:
+        """All sessions again, from the base session on."""
+        self._neck, known = self._start, len(self._base_places)
+        for new in self._sessions:
+            self._neck = self._after_session(known, new)
+            known += new
+
+    def _after_session(self, known: int, new: int) -> Neck:
+        """The neck after a session in which some new classes join those known."""
+        weights = np.ones(known + new, self.dtype)
+        weights[known:] = max(FEWEST, SHARE * known)
+        return turn_neck(
+            self._neck,
+            torch.from_numpy(self._weights[: known + new]),
+            torch.from_numpy(self._vertices[self._places(known + new)]),
+            torch.from_numpy(weights / weights.sum()),
+            steps=self.steps,
+            lr=self.lr,
+        )
+
+    def _check_room(self) -> None:
+        if self.room < 0:
+            raise InputError(
+                f"this encoder was trained with room for {len(self._vertices)} classes, and now "
+                f"they are {len(self._vertices) - self.room}: train one with `cala train DATA -o "
+                f"DIR --method {self.name}` on a data set that has all classes to come"
+            )
+
+    def config(self) -> dict[str, Any]:
+        return {**super().config(), "steps": self.steps, "lr": self.lr}
+
+    def state(self) -> State:
+        state = super().state()
+        state["meta"].update(
+            places=list(self._base_places), first=self._first, sessions=list(self._sessions)
+        )
+        neck = self._neck.state_dict()
+        state["tensors"].update({STATE + k: v.numpy() for k, v in neck.items()})
+        return state
+
+    def _restore(self, state: State) -> None:
+        super()._restore(state)
+        meta = state["meta"]
+        self._base_places, self._first = tuple(meta["places"]), meta["first"]
+        self._sessions = tuple(meta["sessions"])
+        self._neck = self._made_neck(state["tensors"], STATE)
+
+
+def _one_less(sessions: tuple[int, ...], at: int) -> tuple[int, ...]:
+    """Sizes of sessions after the class that came at a place among all was forgotten.
+
+    >>> _one_less((2, 1), 1), _one_less((2, 1), 2)
+    ((1, 1), (2,))
+    """
+    index = bisect_right(list(accumulate(sessions)), at)
+    smaller = sessions[index] - 1
+    return sessions[:index] + ((smaller,) if smaller else ()) + sessions[index + 1 :]
+
+
+class FixedVertices(Objective):
+    """Encoder and neck turn each image towards its class's vertex of a simplex that never moves.
+
+    A blended image goes to the vertices of both its parents, to each by its share.
+    """
+
+    waits: ClassVar[float] = 0.2  # a random neck would undo what a trained encoder knows
+
+    vertices: Tensor  # (C, w), the base classes first
+
+    def __init__(self, encoder: nn.Module, n_base: int, n_classes: int) -> None:
+        super().__init__()
+        self.encoder, self.n_base = encoder, n_base
+        width = neck_width(n_classes)
+        self.neck = Neck(int(encoder.dim), width)  # type: ignore[arg-type]
+        self.register_buffer("vertices", simplex_etf(n_classes, width))
+
+    @classmethod
+    def make(cls, encoder: nn.Module, n_base: int, recipe: Recipe, n_classes: int) -> Self:
+        """Where no class is to come that is known by now, as many places again are kept."""
+        return cls(encoder, n_base, n_classes if n_classes > n_base else 2 * n_base)
+
+    def forward(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        blended = blend(images)
+        outputs = self._outputs(blended.images)
+        loss = blended.share * dot_regression(outputs, self.vertices[labels])
+        if blended.share < 1:
+            others = self.vertices[labels[blended.other]]
+            loss = loss + (1 - blended.share) * dot_regression(outputs, others)
+        return loss.mean(), self._cosines(outputs).detach()
+
+    def _outputs(self, images: Tensor) -> Tensor:
+        return self.neck(F.normalize(self.encoder(images).float(), dim=1)).float()
+
+    def _cosines(self, outputs: Tensor) -> Tensor:
+        """To the base vertices: (n, w) -> (n, B)."""
+        return (F.normalize(outputs, dim=1) @ self.vertices[: self.n_base].T).float()
+
+    def logits(self, images: Tensor) -> Tensor:
+        return DEFAULT_SCALE * self._cosines(self._outputs(images))
+
+    def parts(self) -> dict[str, Tensor]:
+        neck = {NAME + k: v for k, v in self.neck.state_dict().items()}
+        return {**neck, VERTICES: self.vertices}
+
+
+SYSTEM = System(
+    FixedVertices.make,
+    changes={
+        # Short budgets on a processor need the steps, so the batch is a quarter of the published
+        # one, and with it the rate.
+        "batch": 128,
+        "lr": 0.06,
+        "epochs": 200,
+        "schedule": "cosine",
+        "warmup": 0.02,
+        "jitter": 0.4,
+        "sizes": (),
+    },
+    published={
+        "cifar100": {"batch": 512, "lr": 0.25, "session_lr": 0.25},
+        "mini_imagenet": {
+            "batch": 512,
+            "lr": 0.25,
+            "epochs": 500,
+            "schedule": "milestones",
+            "milestones": (200, 300, 350, 400, 450),
+            "factor": 0.25,
+            "session_lr": 0.025,
+        },
+        "cub200": {"batch": 512, "lr": 0.025, "epochs": 80, "session_lr": 0.05},
+    },
+)

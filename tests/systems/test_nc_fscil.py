@@ -1,0 +1,209 @@
+"""NC-FSCIL's head: fixed vertices, and a neck that sessions turn one after the other."""
+
+from __future__ import annotations
+
+import copy
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from cala.errors import InputError
+from cala.heads import HEADS, make_head
+from cala.heads.base_data import BaseData
+from cala.systems.nc_fscil import NAME, VERTICES, Neck, _one_less, turn_neck
+from cala.systems.registry import SYSTEMS
+from problems import blobs, first_of, random_parts
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::cala.errors.BaseQueryWarning", "ignore::cala.errors.FallbackWarning"
+)
+
+N_BASE, DIM, STEPS, LR = 5, 7, 12, 0.1
+X, Y = blobs(N_BASE + 6, 8, DIM)
+BASE = N_BASE > Y
+PARTS = random_parts("nc-fscil", DIM)
+QUICK = {"episodes": 4, "heldout_episodes": 2, "epochs": 2, "steps": 5}
+
+
+def unit(x):
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def made(parts=PARTS, method="nc-fscil", **options):
+    return make_head(method, **{"steps": STEPS, "lr": LR, "parts": parts, **options})
+
+
+def fitted(**options):
+    return made(**options).fit_base(BaseData(X[BASE], Y[BASE]))
+
+
+def shots(*labels, k=3):
+    rows = first_of(Y, labels, k)
+    return X[rows], Y[rows]
+
+
+def start() -> Neck:
+    neck = Neck(DIM, PARTS[VERTICES].shape[1]).double().requires_grad_(False)
+    parts = {k: torch.tensor(v) for k, v in PARTS.items() if k != VERTICES}
+    neck.load_state_dict({k.removeprefix(NAME): v for k, v in parts.items()})
+    return neck
+
+
+def turned(neck, rows, places, weights) -> Neck:
+    """After a session that the test describes by arrays."""
+    weights = np.array(weights) / sum(weights)
+    tensors = map(torch.from_numpy, (np.stack(rows), vertices(*places), weights))
+    return turn_neck(neck, *tensors, steps=STEPS, lr=LR)
+
+
+def cosines(neck, *places):
+    """Of all rows, after the neck, to some vertices."""
+    return unit(neck(torch.from_numpy(unit(X))).numpy()) @ vertices(*places).T
+
+
+def vertices(*places):
+    return unit(PARTS[VERTICES].astype(float))[list(places)]
+
+
+def mean_of(label, k=None):
+    return unit(unit(X[label == Y][:k]).mean(0))
+
+
+def test_base_logits_are_cosines_of_the_neck_as_it_was_trained():
+    head = fitted(scale=3.0)
+    np.testing.assert_allclose(head.logits(X), 3.0 * cosines(start(), *range(N_BASE)))
+
+
+def test_sessions_are_steps_on_means_from_where_the_last_one_ended():
+    head = fitted(scale=1.0).add(*shots(6, 8, k=3)).add(*shots(5, k=7))
+    rows = [*map(mean_of, range(N_BASE)), mean_of(6, 3), mean_of(8, 3)]
+    neck = turned(start(), rows, range(7), [1.0] * N_BASE + [5.0, 5.0])
+    neck = turned(neck, [*rows, mean_of(5, 7)], range(8), [1.0] * 7 + [5.0])
+    assert head.classes == (0, 1, 2, 3, 4, 6, 8, 5)
+    np.testing.assert_allclose(head.logits(X), cosines(neck, *range(8)), rtol=1e-7, atol=1e-9)
+    together = fitted(scale=1.0).add(*shots(6, 8)).add(*shots(5))
+    at_once = fitted(scale=1.0).add(*shots(5, 6, 8))
+    assert not np.allclose(np.sort(together.logits(X), 1), np.sort(at_once.logits(X), 1))
+
+
+def test_more_shots_later_are_as_if_they_had_been_there():
+    late = fitted().add(*shots(6, 7)).add(*shots(8)).add(X[Y == 6][3:], Y[Y == 6][3:])
+    rows = np.concatenate([shots(6, k=8)[0], shots(7)[0]])
+    labels = np.concatenate([shots(6, k=8)[1], shots(7)[1]])
+    early = fitted().add(rows, labels).add(*shots(8))
+    np.testing.assert_allclose(late.logits(X), early.logits(X), rtol=1e-7, atol=1e-9)
+
+
+def test_shots_of_a_base_class_alone_are_a_session_too():
+    head = fitted().add(*shots(2))
+    before = fitted()
+    assert head.room == before.room
+    assert not np.allclose(head.logits(X), before.logits(X))
+    assert head.add(*shots(6)).classes == (*range(N_BASE), 6)
+
+
+def test_forgetting_is_never_having_learned():
+    whole = fitted(scale=1.0).add(*shots(6, 7)).add(*shots(8)).add(*shots(9, 10))
+    for gone, rest in ((7, ((6,), (8,), (9, 10))), (8, ((6, 7), (9, 10)))):
+        other = fitted(scale=1.0)
+        for labels in rest:
+            other.add(*shots(*labels))
+        found = whole.fork().forget(gone)
+        np.testing.assert_allclose(found.logits(X), other.logits(X), rtol=1e-7, atol=1e-9)
+        assert found.room == other.room
+    for label in (6, 7, 8, 9, 10):
+        whole.forget(label)
+    assert np.array_equal(whole.logits(X), fitted(scale=1.0).logits(X))
+
+
+def test_other_base_classes_keep_their_vertices_and_new_ones_get_an_unused_one():
+    head = fitted(scale=1.0).forget(4).forget(1)
+    neck = start()
+    np.testing.assert_allclose(head.logits(X), cosines(neck, 0, 2, 3))
+    head.add(*shots(6))
+    rows = [mean_of(0), mean_of(2), mean_of(3), mean_of(6, 3)]
+    neck = turned(neck, rows, (0, 2, 3, N_BASE), [1.0, 1.0, 1.0, 5.0])
+    expected = cosines(neck, 0, 2, 3, N_BASE)
+    np.testing.assert_allclose(head.logits(X), expected, rtol=1e-7, atol=1e-9)
+
+
+def test_no_more_classes_than_vertices():
+    few = {**PARTS, VERTICES: PARTS[VERTICES][: N_BASE + 2]}
+    head = fitted(parts=few).add(*shots(6, 7))
+    assert head.room == 0
+    before = head.logits(X)
+    with pytest.raises(InputError, match=r"room for 7 classes, and now they are 8: train .*cala"):
+        head.add(*shots(8))
+    assert np.array_equal(head.logits(X), before)
+    assert head.add(*shots(6, k=5)).room == 0
+    with pytest.raises(InputError, match="room for 4 classes, and now they are 5"):
+        fitted(parts={**PARTS, VERTICES: PARTS[VERTICES][:4]})
+
+
+@pytest.mark.parametrize("room", [1, 2])
+def test_adapters_try_out_no_more_fake_classes_than_there_is_room_for(room):
+    few = {**PARTS, VERTICES: PARTS[VERTICES][: N_BASE + room]}
+    head = fitted(method="nc-fscil+cala", parts=few, adapter=QUICK)
+    assert head.room == room
+    assert np.isfinite(head.add(*shots(6)).logits(X)).all()
+    none = {**PARTS, VERTICES: PARTS[VERTICES][:N_BASE]}
+    with pytest.raises(InputError, match="no room for another class"):
+        fitted(method="nc-fscil+la", parts=none, adapter=QUICK)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"steps": 0}, "steps is 0: give a whole number"),
+        ({"steps": 1.5}, "steps is 1.5"),
+        ({"lr": 0.0}, "lr is 0.0: give a positive number"),
+        ({"lr": "auto"}, "lr is 'auto'"),
+    ],
+)
+def test_bad_options_are_named(options, message):
+    with pytest.raises(InputError, match=message):
+        made(**options)
+
+
+def test_sizes_of_sessions_without_one_class():
+    assert _one_less((0, 2, 1), 0) == (0, 1, 1)
+    assert _one_less((0, 2, 1), 2) == (0, 2)
+    assert _one_less((1,), 0) == ()
+
+
+def test_sessions_of_forks_leave_each_other_alone():
+    """Threads read one head while forks of it learn; what is shared is never written to."""
+    head = fitted().add(*shots(6))
+    before, neck = head.logits(X), copy.deepcopy(head._neck.state_dict())
+    found, expected = {}, {c: head.fork().add(*shots(c)).logits(X) for c in (7, 8, 9)}
+
+    def learn(label):
+        found[label] = head.fork().add(*shots(label)).logits(X)
+
+    threads = [threading.Thread(target=learn, args=(label,)) for label in expected]
+    for thread in threads:
+        thread.start()
+    reads = [head.logits(X) for _ in range(20)]
+    for thread in threads:
+        thread.join()
+    assert all(np.array_equal(read, before) for read in reads)
+    assert all(np.array_equal(found[label], expected[label]) for label in expected)
+    assert all(torch.equal(value, neck[name]) for name, value in head._neck.state_dict().items())
+
+
+def test_a_state_goes_on_where_it_was():
+    head = fitted().add(*shots(6, 7)).forget(2)
+    state = head.state()
+    assert all(isinstance(value, np.ndarray) for value in state["tensors"].values())
+    again = HEADS["nc-fscil"].from_state(state)
+    assert np.array_equal(again.logits(X), head.logits(X))
+    assert np.array_equal(again.add(*shots(8)).logits(X), head.add(*shots(8)).logits(X))
+
+
+def test_the_session_rates_that_are_published():
+    published = SYSTEMS["nc-fscil"].published
+    rates = {name: numbers["session_lr"] for name, numbers in published.items()}
+    assert rates == {"cifar100": 0.25, "mini_imagenet": 0.025, "cub200": 0.05}
+    assert make_head("nc-fscil").lr == rates["cifar100"]
