@@ -31,7 +31,6 @@ PARTS = {
     "ray": "clusters: install ray",
     "onnx": "export: install onnx and onnxscript",
     "onnxruntime": "ONNX encoders: install onnxruntime",
-    "faiss": "approximate search: install faiss-cpu",
     "timm": "timm encoders: install timm",
     "cifar100": "CIFAR-100 in its official layout: cifar-100-python in CALA_DATA",
     "transformers": "Hugging Face encoders: install transformers",

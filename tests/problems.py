@@ -6,6 +6,7 @@ import numpy as np
 
 VERTICES = "nc.vertices"  # of nc-fscil
 
+
 def blobs(n_classes: int, per_class: int, dim: int, seed: int = 0, spread: float = 0.6):
     """Embeddings of well-separated but overlapping classes: features (n, d), labels (n,)."""
     rng = np.random.default_rng(seed)

@@ -32,5 +32,9 @@ class BaseQueryWarning(UserWarning):
     """Base queries may be images that trained the encoder, so base looks safer than it is."""
 
 
+class DivergenceWarning(UserWarning):
+    """An adapter was trained with a loss that has no minimum; its shifts mean nothing."""
+
+
 class FallbackWarning(UserWarning):
     """Something smaller than what was asked for was trained; the message says what and why."""

@@ -286,7 +286,9 @@ def test_the_kept_ridge_is_the_best_on_held_out_pairs(monkeypatch):
     assert len(seen) == 3
     assert np.array_equal(adapter.parameters, best[1])
     assert mean_loss(adapter, HELDOUT, loss) == best[0]
-    assert mean_loss(adapter, HELDOUT, loss) != pytest.approx(mean_loss(adapter, EPISODES[:1], loss))
+    assert mean_loss(adapter, HELDOUT, loss) != pytest.approx(
+        mean_loss(adapter, EPISODES[:1], loss)
+    )
 
 
 def test_a_diverged_adapter_is_refused(monkeypatch):

@@ -22,14 +22,16 @@ pytestmark = pytest.mark.filterwarnings("ignore::cala.errors.BaseQueryWarning")
 # Heads that are nearest mean under another name: `test_same_as_nearest_mean` is all they need.
 SAME = ("bidist", "bidist-base", "topic")
 HOSTS = [name for name in HEADS if name not in SAME]
-ON_HOSTS = [f"{host}+{list(ADAPTERS)[i % len(ADAPTERS)]}" for i, host in enumerate(HOSTS)]
+PLAIN = [name for name in ADAPTERS if not ADAPTERS[name].guarded]  # one fit, not one per trial
+ON_HOSTS = [f"{host}+{PLAIN[i % len(PLAIN)]}" for i, host in enumerate(HOSTS)]
 METHODS = [*(name for name in method_names() if name not in SAME), *ON_HOSTS]
 QUICK = {"episodes": 4, "heldout_episodes": 2, "epochs": 2, "steps": 5}
 EVERY = [
     (method, metric)
     for method in METHODS
     for metric in METRICS
-    if metric in HEADS[split_name(method)[0]].traits.metrics and ("+" not in method or metric == "cosine")
+    if metric in HEADS[split_name(method)[0]].traits.metrics
+    and ("+" not in method or metric == "cosine")
 ]
 N_BASE, DIM = 6, 10
 X, Y = blobs(N_BASE + 4, 12, DIM)
@@ -224,12 +226,14 @@ def test_state_round_trips(head):
     meta = json.loads(json.dumps({k: state[k] for k in ("name", "config", "meta")}))
     tensors = {k: v.copy() for k, v in state["tensors"].items()}
     restored = restore_head({**meta, "tensors": tensors})
-    assert type(restored) is type(head)
+    chose = head.adapted and head.recipe.guarded  # what it chose is restored, not the choosing
+    assert isinstance(head, type(restored)) if chose else type(restored) is type(head)
     assert restored.classes == head.classes
     assert np.array_equal(restored.logits(X), head.logits(X))
     again, same = restored.add(*shots(9)), head.add(*shots(9))
     assert np.array_equal(again.logits(X), same.logits(X))
-    assert np.array_equal(fresh(restored).logits(X), fresh(head).logits(X))
+    if not chose:
+        assert np.array_equal(fresh(restored).logits(X), fresh(head).logits(X))
 
 
 def fresh(head):

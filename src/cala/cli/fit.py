@@ -31,7 +31,7 @@ def fit(
     encoder: str = typer.Option(
         "efficientnet-lite0", help="`cala encoders` lists them; or a file of `cala train`."
     ),
-    method: str = typer.Option("cala-plus", help="`cala methods` lists them."),
+    method: str = typer.Option("auto", help="`cala methods` lists them."),
     metric: str | None = typer.Option(
         None, help="cosine or whitened (default: the method's own).", show_default=False
     ),

@@ -139,6 +139,7 @@ def _say(opened: Model, version: int, action: str, as_json: bool) -> None:
 
 def _print(found: dict[str, Any]) -> None:
     from cala.files import shown
+    from cala.heads.auto import describe
 
     encoder, settings = found["encoder"], found["settings"]
     loss = settings["max_base_loss"]
@@ -149,6 +150,8 @@ def _print(found: dict[str, Any]) -> None:
     typer.echo(
         f"{shown(encoder['uri'])}, {settings['method']}, {point}, unknown at {settings['reject']}"
     )
+    if settings["report"]:
+        typer.echo(f"chosen: {describe(settings['report'])}")
     width = max(len(shown(one["name"])) for one in found["classes"])
     width = min(max(width, 5), 40)
     typer.echo(f"\n{'class':{width}}  kind   photos       β  closest class")

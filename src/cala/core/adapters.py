@@ -250,7 +250,9 @@ class SummaryAdapter(Adapter):
 
 def adam(lr: float) -> Callable[[Array, Array], Array]:
     """An Adam step: gradient (p,), parameters (p,) -> parameters (p,)."""
-    first, second, count = 0.0, 0.0, 0
+    first: Array | float = 0.0
+    second: Array | float = 0.0
+    count = 0
 
     def step(gradient: Array, parameters: Array) -> Array:
         nonlocal first, second, count

@@ -29,6 +29,7 @@ from cala.errors import InputError
 from cala.registry import check_choice
 
 DEFAULT_SCALE = 16.0
+LARGEST = 1e6  # parameter of an adapter: beyond, β is no number in single precision
 TINY = 1e-12
 
 
@@ -450,7 +451,9 @@ def train_by_steps(
         for index in rng.integers(len(episodes), size=steps):
             _, by_beta = loss(episodes[index], adapter.score(inputs[index]))
             gradient = adapter.gradient(inputs[index], by_beta)
-            adapter.parameters = step(gradient, adapter.parameters)
+            now = step(gradient, adapter.parameters)
+            if np.abs(now).max() < LARGEST:  # a loss without a minimum ends here
+                adapter.parameters = now
         candidates.append((mean_loss(adapter, heldout, loss), adapter.parameters))
     adapter.parameters = _best(candidates) if heldout else candidates[-1][1]
 

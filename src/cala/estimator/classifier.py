@@ -31,10 +31,13 @@ class CalaClassifier(ClassifierMixin, BaseEstimator, GrowingClassifier):  # type
 
     Parameters
     ----------
-    method : str, default="cala-plus"
-        "nearest-mean", "la", "cala", "cala-plus", or "HOST+la" and the like.
+    method : str, default="auto"
+        "auto" holds classes out in turn and takes the simplest metric and shift that they support
+        (see `report_`); or "nearest-mean", "la", "cala", "cala-plus", "HOST+la" and the like.
     preset : {None, "paper"}, default=None
-        "paper" is `cala` in the cosine metric; it overrides `method` and `metric`.
+        "paper" is the paper's method: cosine metric, softmax inputs, its optimiser and numbers, and
+        one well-posed reading of Eq. 9, which `report_` states (`method="cala-literal"` has Eq. 9
+        as printed, and diverges). It overrides `method` and `metric`.
     metric : {None, "cosine", "whitened"}, default=None
         None takes the method's own.
     scale : float or "auto", default="auto"
@@ -64,6 +67,9 @@ class CalaClassifier(ClassifierMixin, BaseEstimator, GrowingClassifier):  # type
         Examples seen of each class.
     n_base_ : int
         How many of the first classes are base classes.
+    report_ : dict
+        What `method="auto"` chose (host, metric, shift: "none", "one" or "class-aware") and on what
+        evidence; empty for other methods.
     delta_ : float
         The operating point's shift.
     shift_ : ndarray of shape (n_classes,)

@@ -36,7 +36,14 @@ from cala.heads.rejection import familiarity, fit_rejection
 from cala.registry import check_choice
 
 PRESETS = (None, "paper")
-PAPER = {"method": "cala", "metric": "cosine"}
+PAPER = {"method": "cala-literal", "metric": "cosine"}
+#: The one deviation of preset="paper" from the text, whose own loss drives β to minus infinity.
+PAPER_LOSS = {"loss": "balanced", "rho": 0.0}
+PAPER_REPORT = {
+    "paper": "to the letter but for Eq. 9",
+    "loss": "balanced: cross-entropy of base and fake queries, equal weight per class, without the "
+    "term in μ, which as printed has no minimum",
+}
 PREDICT_ROWS = 8192  # at a time, and no more than have their embeddings and logits in the cache
 FEWEST_ROWS, CACHED = 256, 2**19
 SWAPPING = threading.Lock()  # held for a comparison and an assignment, never while learning
@@ -53,7 +60,7 @@ class GrowingClassifier:
 
     def __init__(
         self,
-        method: str = "cala-plus",
+        method: str = "auto",
         *,
         preset: str | None = None,
         metric: str | None = None,
@@ -308,6 +315,14 @@ class GrowingClassifier:
         return self._fitted_head().shift
 
     @property
+    def report_(self) -> dict[str, Any]:
+        """What was decided in `fit` and why; empty where the method leaves no choice."""
+        head = self._fitted_head()
+        if self.preset == "paper":
+            return dict(PAPER_REPORT)
+        return dict(head.report) if head.adapted else {}
+
+    @property
     def rejection_(self) -> Rejection:
         """What `familiarity` is read from."""
         self._fitted_head()
@@ -348,7 +363,13 @@ class GrowingClassifier:
         options.update(PAPER if self.preset == "paper" else {})
         if is_auto(options["scale"]):  # every head's own default; not every head has a scale
             del options["scale"]
-        adapter: dict[str, Any] = {"novel": whole_number("expected_novel", self.expected_novel)}
+        adapter: dict[str, Any] = {
+            "novel": whole_number("expected_novel", self.expected_novel),
+            "objective": self.objective,
+            "max_base_loss": self.max_base_loss,
+        }
+        if self.preset == "paper":
+            adapter.update(PAPER_LOSS)
         if self.shots is not None:
             adapter["shots"] = shot_numbers(self.shots)
         seed = seed_of(self.random_state)

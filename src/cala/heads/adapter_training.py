@@ -23,16 +23,17 @@ from cala.core.fakes import FakePool, draw_pairs, mix_features, pool_shape
 from cala.core.operating_point import pseudo_trade_off
 from cala.core.pseudo import EpisodeDraw, EpisodePlan, draw_episode, servable_shots
 from cala.core.rows import Array, ClassRows, Features
-from cala.errors import FallbackWarning
+from cala.errors import DivergenceWarning, FallbackWarning
 from cala.heads.base import Head
 from cala.heads.base_data import BaseData, Scorer
-from cala.heads.recipe import MANY_SHOTS, MAX_QUERIES, AdapterRecipe
+from cala.heads.recipe import MAX_QUERIES, AdapterRecipe
 from cala.metrics import TradeOff
 
 MIN_PAIRS = 10
 HELDOUT_SHARE = 0.2
 BASE_POOL_PER_CLASS = 100
 KEPT_QUERIES = 2**24  # numbers: 64 MB in single precision
+SANE_SHIFT = 1000.0  # no logit is near it
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,16 @@ def train_adapter(host: Head, recipe: AdapterRecipe, data: BaseData, *, seed: in
             step=OPTIMISERS[recipe.optimiser](recipe.lr),
         )
     judged = heldout or episodes
-    curve = pseudo_trade_off(judged, [recipe.gamma * adapter(e.context) for e in judged])
-    return Trained(adapter, recipe, curve)
+    shifts = [recipe.gamma * adapter(e.context) for e in judged]
+    mean = float(np.mean(np.concatenate(shifts)))
+    if not abs(mean) < SANE_SHIFT:
+        warnings.warn(
+            f"the adapter diverged: its mean shift is {mean:.3g}, so new classes are never or "
+            f"always predicted; loss={recipe.loss!r} has no minimum here, loss='balanced' has one",
+            DivergenceWarning,
+            stacklevel=3,
+        )
+    return Trained(adapter, recipe, pseudo_trade_off(judged, shifts))
 
 
 def play_fakes(
@@ -213,7 +222,7 @@ def _affordable(
     if queries == 0 or max(recipe.shots) < fakes.images:
         return recipe
     kept = servable_shots(recipe.shots, fakes.images)
-    if recipe.shots != MANY_SHOTS:  # which are as many as can be had
+    if len(recipe.shots) == 1:  # several are as many as can be had
         warnings.warn(
             f"fake classes have {fakes.images} images each, one of them at least a query: "
             f"pseudo sessions have {_listed(kept)} shots instead of {_listed(recipe.shots)}",

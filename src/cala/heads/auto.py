@@ -30,7 +30,7 @@ from cala.heads.base_data import BaseData
 from cala.heads.recipe import CALA_PLUS, LA, AdapterRecipe
 
 GROUPS = 3  # of base classes, each held out in turn
-FEWEST_REPEATS, HELD_OUT = 2, 60  # so often, or until about this many classes were held out
+FEWEST_REPEATS, HELD_OUT = 2, 30  # so often, or until about this many classes were held out
 QUERY_SHARE = 0.2  # of the rows of classes that stay
 ROWS_PER_CLASS = 100  # that a trial learns from at the most
 BASE_TRIALS = 5  # where there are too few classes to hold one out
@@ -43,35 +43,19 @@ class AutoHead(AdaptedHead):
     """An adapted head that chooses its host and its adapter when it is fitted.
 
     hosts : unfitted heads, the simplest first
-    objective, max_base_loss : what counts, see `choose_delta`
     """
 
-    def __init__(
-        self,
-        hosts: Sequence[Head],
-        recipe: AdapterRecipe,
-        *,
-        seed: int = 0,
-        objective: str = "accuracy",
-        max_base_loss: float | None = None,
-    ) -> None:
+    def __init__(self, hosts: Sequence[Head], recipe: AdapterRecipe, *, seed: int = 0) -> None:
         super().__init__(hosts[0], recipe, seed=seed)
         self.hosts = tuple(hosts)
-        self.objective, self.max_base_loss = objective, max_base_loss
 
     def blank(self) -> Self:
-        return type(self)(
-            [host.blank() for host in self.hosts],
-            self.recipe,
-            seed=self.seed,
-            objective=self.objective,
-            max_base_loss=self.max_base_loss,
-        )
+        return type(self)([host.blank() for host in self.hosts], self.recipe, seed=self.seed)
 
     def fit_base(self, data: BaseData) -> Self:
         fitted = self.blank()
         warn_of_base_queries(data)
-        value = _objective(self.objective, self.max_base_loss)
+        value = _objective(self.recipe.objective, self.recipe.max_base_loss)
         hosts = [host.fit_base(data) for host in fitted.hosts]
         if asks_fakes(data):
             evidence, trials = "fake classes", [self._fake_trials(host, data) for host in hosts]
@@ -80,7 +64,7 @@ class AutoHead(AdaptedHead):
             trials = [self._real_trials(host, data) for host in hosts]
         else:
             evidence, trials = "base classes alone", [([], []) for _ in hosts]
-        if trials[0][0]:
+        if min(len(judged) for _, judged in trials):
             nothing = [[value(e, _none(e)) for e in judged] for _, judged in trials]
         else:
             nothing = [_base_accuracy(host, data, self.seed) for host in hosts]
@@ -91,13 +75,14 @@ class AutoHead(AdaptedHead):
         for name in ("one", "class-aware") if judged else ():
             shifts[name] = _cross_validated(recipes[name], learned, judged, value)
         shift = list(shifts)[simplest(list(shifts.values()))] if judged else "none"
-        recipe = replace(recipes[shift], **{k: getattr(self.recipe, k) for k in ("novel", "shots")})
+        recipe = replace(recipes[shift], novel=self.recipe.novel, shots=self.recipe.shots)
         fitted._host = hosts[chosen]
         fitted.trained_as, fitted.gamma = recipe, recipe.gamma
         fitted.adapter = _trained(recipe, learned)
-        betas = [recipe.gamma * fitted.adapter(e.context) for e in judged]
-        if judged:
-            fitted.curve = pseudo_trade_off(judged, betas)
+        curve = judged or self._fake_trials(fitted._host, data)[1]
+        fitted.curve = pseudo_trade_off(
+            curve, [recipe.gamma * fitted.adapter(e.context) for e in curve]
+        )
         fitted._reference = normalise(fitted._host.prototypes)
         fitted.beta = np.zeros(fitted.n_base, fitted.dtype)
         fitted.report = {
@@ -187,7 +172,7 @@ def _trial(
     number[stay], number[present] = np.arange(len(stay)), len(stay) + np.arange(len(present))
     own = number[mixed.columns]
     query &= own >= 0
-    fold = host.blank().fit_base(BaseData(data.features[mixed.order[learn]], own[learn]))
+    fold = host.alike().fit_base(BaseData(data.features[mixed.order[learn]], own[learn]))
     queries = Queries(
         fold.embed(data.features[mixed.order[query]]), own[query], np.full(int(query.sum()), -1)
     )
@@ -204,7 +189,7 @@ def _base_accuracy(host: Head, data: BaseData, seed: int) -> list[float]:
             continue
         rest = np.ones(len(data), dtype=bool)
         rest[fold.order] = False
-        other = host.blank().fit_base(BaseData(data.features[rest], data.columns[rest]))
+        other = host.alike().fit_base(BaseData(data.features[rest], data.columns[rest]))
         best = other.logits(data.features[fold.order]).argmax(1)
         found.append(float(np.mean(best == fold.columns)))
     return found or [0.0]

@@ -103,6 +103,10 @@ class Head(ABC):
     def blank(self) -> Self:
         """An unfitted head with the same configuration."""
 
+    def alike(self) -> Self:
+        """An unfitted head that takes over what this one has found out about itself."""
+        return self.blank()
+
     @abstractmethod
     def state(self) -> State:
         """Everything learned: {"name", "config", "meta" (JSON values), "tensors" (arrays)}."""

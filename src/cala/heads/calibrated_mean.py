@@ -34,8 +34,15 @@ class CalibratedMean(NearestMean):
     def linear_form(self) -> tuple[Array, Array]:
         return self._slope[:, None] * self._weights, self._offset.copy()
 
+    @property
+    def _fits_scale(self) -> bool:
+        return True
+
     def _fit_scale(self, cosines: Array, own: Array) -> None:
-        super()._fit_scale(cosines, own)
+        if self.scale_option == "auto":
+            super()._fit_scale(cosines, own)
+        else:
+            self.scale = float(self.scale_option)
         slope, offset = np.full(self.n_base, self.scale), np.zeros(self.n_base)
         if self.n_base >= MIN_CLASSES and len(own):
             found = fit_concentration(

@@ -6,6 +6,7 @@ import math
 from typing import Any, ClassVar
 
 import numpy as np
+from typing_extensions import Self
 
 from cala.core._memory import AppendOnly
 from cala.core.cala import PrototypeTable, cosine_logits, leave_one_out, normalise
@@ -67,9 +68,17 @@ class ClassMeans(TableHead):
 
     def _fit_base(self, data: BaseData) -> None:
         self._rows = AppendOnly(self._directions(self.prototypes))
-        self._fit_scale(*self._unbiased_cosines(data))
-        for scorer in data.scorers(self):
-            scorer.head._scale_like(self)
+        if self._fits_scale:
+            self._fit_scale(*self._unbiased_cosines(data))
+            for scorer in data.scorers(self):
+                scorer.head._scale_like(self)
+        else:
+            self.scale = float(self.scale_option)
+
+    @property
+    def _fits_scale(self) -> bool:
+        """Whether what turns cosines into logits is learned from base rows."""
+        return is_auto(self.scale_option)
 
     def _unbiased_cosines(self, data: BaseData) -> tuple[Array, Array]:
         """Cosines (m, B) of some base rows to the base prototypes, and their own columns (m,)."""
@@ -102,8 +111,7 @@ class ClassMeans(TableHead):
 
     def _fit_scale(self, cosines: Array, own: Array) -> None:
         """Choose what turns cosines into logits."""
-        option = self.scale_option
-        self.scale = fit_scale(cosines, own) if option == "auto" else float(option)
+        self.scale = fit_scale(cosines, own)
 
     def _scale_like(self, other: Any) -> None:
         """Turn cosines into logits as another head of this kind does."""
@@ -128,6 +136,11 @@ class ClassMeans(TableHead):
 
     def config(self) -> dict[str, Any]:
         return {**super().config(), "scale": self.scale_option}
+
+    def alike(self) -> Self:
+        other = self.blank()
+        other.scale_option = self.scale
+        return other
 
     def state(self) -> State:
         state = super().state()

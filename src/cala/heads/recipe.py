@@ -49,6 +49,7 @@ class AdapterRecipe:
     inputs, tau, hidden, zero_start : of the MLP, see `MLPAdapter`
     clamp : inputs stay within the range of the classes it was trained on
     gamma, loss, rho, mu : Eq. 8 and 9, see `AdapterLoss`
+    objective, max_base_loss : what a guarded recipe is chosen by, see `choose_delta`
     novel : how many novel classes to prepare for; None expects 2B/3
     way, shots, queries, base_queries : see `EpisodePlan`; with several numbers of shots an adapter
         learns what the number of shots means
@@ -71,6 +72,8 @@ class AdapterRecipe:
     loss: str = "balanced"
     rho: float = 0.0
     mu: float = 0.0
+    objective: str = "accuracy"
+    max_base_loss: float | None = None
     novel: int | None = None
     way: int = 5
     shots: tuple[int, ...] = (5,)
@@ -159,6 +162,13 @@ LA = ADAPTERS.register("la", "LA-fscil (Eq. 5): one learned shift for all novel 
 )
 CALA = ADAPTERS.register("cala", "CALA (Eq. 6-9): an MLP on similarity to base gives each its own")(
     AdapterRecipe()
+)
+CALA_LITERAL = ADAPTERS.register(
+    "cala-literal", "the paper to the letter, Eq. 9 as printed included, which diverges"
+)(
+    AdapterRecipe(
+        inputs="softmax", loss="literal", optimiser="sgd", zero_start=False, clamp=False
+    )
 )
 CALA_PLUS = ADAPTERS.register(
     "cala-plus", "CALA with shot tightness and shot count, linear, in the whitened metric"

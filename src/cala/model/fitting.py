@@ -44,7 +44,7 @@ def fit(
     out: str | os.PathLike[str],
     *,
     encoder: str | os.PathLike[str] | Encoder = DEFAULT_ENCODER,
-    method: str = "cala-plus",
+    method: str = "auto",
     metric: str | None = None,
     objective: str = "accuracy",
     max_base_loss: float | None = None,

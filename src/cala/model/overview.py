@@ -72,6 +72,7 @@ def settings_of(knowledge: Knowledge) -> dict[str, Any]:
         "delta": classifier.delta_,
         "reject": knowledge.reject,
         "fakes": knowledge.fakes,
+        "report": classifier.report_,
     }
 
 

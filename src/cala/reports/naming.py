@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-ADAPTERS = ("la", "cala", "cala-plus")
-SHORT = {"la": "nearest-mean", "cala": "nearest-mean", "cala-plus": "calibrated-mean"}
+#: Hosts of adapters that are named alone.
+SHORT = {
+    "la": "nearest-mean",
+    "cala": "nearest-mean",
+    "cala-literal": "nearest-mean",
+    "cala-plus": "calibrated-mean",
+    "auto": "nearest-mean",
+}
 
 
 def adapter_of(method: str) -> str | None:
@@ -12,8 +18,8 @@ def adapter_of(method: str) -> str | None:
     >>> adapter_of("cala"), adapter_of("teen+la"), adapter_of("teen")
     ('cala', 'la', None)
     """
-    last = method.rpartition(": ")[2].rpartition("+")[2]
-    return last if last in ADAPTERS else None
+    name = method.rpartition(": ")[2]
+    return name.rpartition("+")[2] if "+" in name or name in SHORT else None
 
 
 def host_of(method: str) -> str | None:
@@ -23,10 +29,7 @@ def host_of(method: str) -> str | None:
     ('teen', 'nearest-mean', None)
     """
     name = method.rpartition(": ")[2]
-    host, plus, adapter = name.rpartition("+")
-    if plus:
-        return host if adapter in ADAPTERS else None
-    return SHORT.get(name)
+    return name.rpartition("+")[0] or SHORT.get(name)
 
 
 def clipped(name: str, most: int = 24) -> str:
