@@ -12,10 +12,10 @@ from pathlib import Path
 for _library in ("OMP", "OPENBLAS", "MKL"):  # before NumPy: the arrays here are tiny
     os.environ.setdefault(f"{_library}_NUM_THREADS", "1")
 
-import pytest
-from hypothesis import settings
+import pytest  # noqa: E402
+from hypothesis import settings  # noqa: E402
 
-from cala.heads import ADAPTERS
+from cala.heads import ADAPTERS  # noqa: E402
 
 settings.register_profile("quick", deadline=None, derandomize=True, max_examples=10)
 settings.register_profile("thorough", deadline=None, derandomize=True, max_examples=100)

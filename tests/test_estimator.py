@@ -94,7 +94,9 @@ def test_it_learns_new_classes_from_five_examples(model):
     assert model.score(X[rest], Y[rest]) > plain.score(X[rest], Y[rest])
 
 
-def test_attributes(model):
+def test_attributes():
+    model = CalaClassifier("cala-plus").fit(X[BASE], Y[BASE], holdout="all")
+    assert model.report_ == {}
     model.partial_fit(*shots(8, 3)).partial_fit(*shots(7, 1))
     assert model.classes_.tolist() == [0, 1, 2, 3, 4, 5, 8, 7]
     assert model.n_base_ == 6
@@ -136,10 +138,11 @@ def test_known_classes_are_folded_in(model):
 
 
 @pytest.mark.parametrize("scale", ["auto", 16.0])
-def test_preset_paper_is_cala_in_the_cosine_metric(scale):
+def test_preset_paper_is_the_text_but_for_its_loss(scale):
     model = CalaClassifier(preset="paper", method="la", metric="whitened", scale=scale)
     model.fit(X[BASE], Y[BASE], holdout="all")
-    head = make_head("cala", metric="cosine", scale=scale)
+    assert "Eq. 9" in model.report_["paper"]
+    head = make_head("cala-literal", metric="cosine", scale=scale, adapter={"loss": "balanced"})
     head.fit_base(BaseData(X[BASE], Y[BASE], holdout=np.ones(int(BASE.sum()), dtype=bool)))
     x, y = shots(8)
     model.partial_fit(x, y)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import log_softmax
 
+from cala.core.cala import PrototypeTable, cosine_logits, leave_one_out, normalise
 from cala.core.calibration import (
     RIDGE_ROWS,
     SLOPE_UNIT,
@@ -12,7 +13,6 @@ from cala.core.calibration import (
     fit_scale,
     standardised_tightness,
 )
-from cala.core.cala import PrototypeTable, cosine_logits, leave_one_out, normalise
 
 
 def uneven_classes(n_classes=20, per_class=60, dim=12):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cala.core.metric import METRICS
 from cala.errors import BaseQueryWarning, InputError, StateError
-from cala.heads import ADAPTERS, HEADS, BaseData, make_head, method_names, restore_head
+from cala.heads import HEADS, BaseData, make_head, method_names, restore_head
 from cala.heads.factory import split_name
 from problems import blobs, digits, first_of, random_parts
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::cala.errors.BaseQueryWarning")
 # Heads that are nearest mean under another name: `test_same_as_nearest_mean` is all they need.
 SAME = ("bidist", "bidist-base", "topic")
 HOSTS = [name for name in HEADS if name not in SAME]
-PLAIN = [name for name in ADAPTERS if not ADAPTERS[name].guarded]  # one fit, not one per trial
+PLAIN = ("la", "cala", "cala-plus")
 ON_HOSTS = [f"{host}+{PLAIN[i % len(PLAIN)]}" for i, host in enumerate(HOSTS)]
 METHODS = [*(name for name in method_names() if name not in SAME), *ON_HOSTS]
 QUICK = {"episodes": 4, "heldout_episodes": 2, "epochs": 2, "steps": 5}

@@ -20,7 +20,11 @@ pytestmark = pytest.mark.filterwarnings(
 
 SAME = ("bidist", "bidist-base", "topic")  # as nearest mean
 HOSTS = [name for name in HEADS if name not in SAME]
-METHODS = [*HOSTS, *ADAPTERS, *(f"{host}+{list(ADAPTERS)[i % 3]}" for i, host in enumerate(HOSTS))]
+METHODS = [
+    *HOSTS,
+    *ADAPTERS,
+    *(f"{host}+{('la', 'cala', 'cala-plus')[i % 3]}" for i, host in enumerate(HOSTS)),
+]
 # Nearest mean in each metric, the others in one: the metric is not theirs.
 EVERY = [
     (method, metrics[i % len(metrics)])

@@ -27,7 +27,8 @@ def methods(as_json: bool = AS_JSON) -> None:
     _print(found, as_json)
     if not as_json:
         adapters = ", ".join(f"+{name}" for name in ADAPTERS)
-        typer.echo(f"\nAny head can carry an adapter ({adapters}): nearest-mean+cala-plus")
+        said = f"Any head can carry an adapter ({adapters}): nearest-mean+cala-plus"
+        typer.echo("\n" + textwrap.fill(said, _columns()))
 
 
 def datasets(as_json: bool = AS_JSON) -> None:

@@ -67,6 +67,25 @@ class Adapter(ABC):
         return self.score(self.inputs(context))
 
 
+class NoAdapter(Adapter):
+    """β = 0: the host as it is."""
+
+    def __init__(self) -> None:
+        self.parameters = np.zeros(0)
+
+    def calibrate(self, contexts: Sequence[ClassContext]) -> None:
+        """It reads nothing."""
+
+    def read(self, context: ClassContext) -> Array:
+        return np.zeros((len(context), 0), context.shots.dtype)
+
+    def score(self, inputs: Array) -> Array:
+        return np.zeros(len(inputs), inputs.dtype)
+
+    def gradient(self, inputs: Array, by_beta: Array) -> Array:
+        return self.parameters
+
+
 class ScalarAdapter(Adapter):
     """LA (Eq. 5): one α for every class, whatever it looks like."""
 

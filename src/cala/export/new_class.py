@@ -99,6 +99,10 @@ def _scalar(shift: Shift, similarity: Tensor, total: Tensor, shots: Tensor) -> T
     return shift.arrays["alpha"] + 0 * shots  # an output of a graph depends on its inputs
 
 
+def _none(shift: Shift, similarity: Tensor, total: Tensor, shots: Tensor) -> Tensor:
+    return 0 * shots
+
+
 def _mlp(shift: Shift, similarity: Tensor, total: Tensor, shots: Tensor) -> Tensor:
     x, recipe = similarity, shift.recipe
     if recipe.inputs == "sorted":
@@ -123,7 +127,7 @@ def _summary(shift: Shift, similarity: Tensor, total: Tensor, shots: Tensor) -> 
     return (shift.clamped((values - mean) / spread) * weight).sum(0, keepdim=True) + bias
 
 
-ADAPTERS = {"scalar": _scalar, "mlp": _mlp, "summary": _summary}
+ADAPTERS = {"none": _none, "scalar": _scalar, "mlp": _mlp, "summary": _summary}
 
 
 def _tensor(array: Array) -> Tensor:

@@ -26,7 +26,7 @@ from cala.core.rows import Array, ClassRows, Features
 from cala.errors import DivergenceWarning, FallbackWarning
 from cala.heads.base import Head
 from cala.heads.base_data import BaseData, Scorer
-from cala.heads.recipe import MAX_QUERIES, AdapterRecipe
+from cala.heads.recipe import MANY_SHOTS, MAX_QUERIES, AdapterRecipe
 from cala.metrics import TradeOff
 
 MIN_PAIRS = 10
@@ -222,7 +222,7 @@ def _affordable(
     if queries == 0 or max(recipe.shots) < fakes.images:
         return recipe
     kept = servable_shots(recipe.shots, fakes.images)
-    if len(recipe.shots) == 1:  # several are as many as can be had
+    if recipe.shots != MANY_SHOTS:  # which are as many as can be had
         warnings.warn(
             f"fake classes have {fakes.images} images each, one of them at least a query: "
             f"pseudo sessions have {_listed(kept)} shots instead of {_listed(recipe.shots)}",

@@ -24,16 +24,17 @@ from cala.core.cala import AdapterLoss, Episode, Queries, Session, normalise, pl
 from cala.core.operating_point import pseudo_trade_off
 from cala.core.rows import Array, ClassRows, StoredRows
 from cala.heads.adapted import AdaptedHead, warn_of_base_queries
-from cala.heads.adapter_training import play_fakes
+from cala.heads.adapter_training import MIN_PAIRS, play_fakes
 from cala.heads.base import Head
 from cala.heads.base_data import BaseData
-from cala.heads.recipe import CALA_PLUS, LA, AdapterRecipe
+from cala.heads.recipe import CALA_PLUS, LA, MANY_SHOTS, AdapterRecipe
 
 GROUPS = 3  # of base classes, each held out in turn
 FEWEST_REPEATS, HELD_OUT = 2, 30  # so often, or until about this many classes were held out
 QUERY_SHARE = 0.2  # of the rows of classes that stay
 ROWS_PER_CLASS = 100  # that a trial learns from at the most
 BASE_TRIALS = 5  # where there are too few classes to hold one out
+SHOTS = (5, 2, 10)  # of held-out classes, in turn, where any number may come
 RIDGE = 1e-2
 
 Objective = Callable[[Episode, Array], float]
@@ -71,7 +72,7 @@ class AutoHead(AdaptedHead):
         chosen = simplest(nothing)
         learned, judged = trials[chosen]
         shifts = {"none": [value(e, _none(e)) for e in judged]}
-        recipes = {"none": replace(LA, ridges=(np.inf,)), "one": LA, "class-aware": CLASS_AWARE}
+        recipes = {"none": replace(LA, adapter="none"), "one": LA, "class-aware": CLASS_AWARE}
         for name in ("one", "class-aware") if judged else ():
             shifts[name] = _cross_validated(recipes[name], learned, judged, value)
         shift = list(shifts)[simplest(list(shifts.values()))] if judged else "none"
@@ -105,9 +106,10 @@ class AutoHead(AdaptedHead):
         rng = np.random.default_rng(self.seed)
         rows = data.rows.draw(ROWS_PER_CLASS, rng)
         repeats = max(FEWEST_REPEATS, round(HELD_OUT / data.n_base))
+        numbers = SHOTS if self.recipe.shots == MANY_SHOTS else self.recipe.shots
         episodes = []
         for repeat in range(repeats):
-            shots = self.recipe.shots[repeat % len(self.recipe.shots)]
+            shots = numbers[repeat % len(numbers)]
             groups = np.array_split(rng.permutation(data.n_base), min(GROUPS, data.n_base))
             found = [_trial(host, data, rows, held, shots, rng) for held in groups]
             episodes += [episode for episode in found if episode is not None]
@@ -119,10 +121,14 @@ CLASS_AWARE = replace(CALA_PLUS, ridges=(RIDGE,))
 
 
 def asks_fakes(data: BaseData) -> bool:
-    """Whether the base classes are known to the encoder, so that only fake ones are new to it."""
-    if data.holdout is None:
-        return data.fakes is not None
-    return not bool(data.holdout.all())
+    """Whether the encoder may know the base classes, so that only fake ones are new to it.
+
+    A few fake classes say nothing.
+    """
+    pairs = data.n_base * (data.n_base - 1) // 2 if data.fakes is None else len(data.fakes)
+    if pairs < MIN_PAIRS or not data.queries.any():
+        return False
+    return data.fakes is not None if data.holdout is None else not bool(data.holdout.all())
 
 
 def simplest(candidates: Sequence[Sequence[float]]) -> int:
@@ -223,7 +229,7 @@ def _trained(recipe: AdapterRecipe, episodes: Sequence[Episode]) -> Adapter:
     """An adapter trained on all episodes; without any, one that does nothing."""
     fewest = min((e.context.similarity.shape[1] for e in episodes), default=1)
     adapter = recipe.make(fewest, np.random.default_rng(0))
-    if episodes and recipe.ridges != (np.inf,):
+    if episodes and adapter.linear:
         adapter.calibrate([episode.context for episode in episodes])
         loss = AdapterLoss(recipe.gamma, recipe.loss)
         train_convex(adapter, episodes, (), loss, ridges=recipe.ridges)

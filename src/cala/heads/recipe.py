@@ -13,6 +13,7 @@ from cala.core.adapters import (
     OPTIMISERS,
     Adapter,
     MLPAdapter,
+    NoAdapter,
     ScalarAdapter,
     SummaryAdapter,
 )
@@ -135,6 +136,11 @@ class AdapterRecipe:
         return cls(**given)
 
 
+@KINDS.register("none", "no shift")
+def _none(recipe: AdapterRecipe, n_base: int, rng: np.random.Generator) -> Adapter:
+    return NoAdapter()
+
+
 @KINDS.register("scalar", "one shift for all classes")
 def _scalar(recipe: AdapterRecipe, n_base: int, rng: np.random.Generator) -> Adapter:
     return ScalarAdapter()
@@ -184,4 +190,4 @@ CALA_PLUS = ADAPTERS.register(
 )
 AUTO = ADAPTERS.register(
     "auto", "the default: the simplest metric and shift that held-out classes bear out"
-)(replace(LA, guarded=True, metric="auto", shots=(5, 2, 10), episodes=20, heldout_episodes=20))
+)(replace(LA, guarded=True, metric="auto", shots=MANY_SHOTS, episodes=20, heldout_episodes=20))
