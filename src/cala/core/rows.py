@@ -94,13 +94,11 @@ class ClassRows:
 
     @classmethod
     def of(cls, features: Features, columns: Array, n_classes: int) -> ClassRows:
-        """Of all rows (n, d) with columns (n,). Rows on disk keep the order they have there."""
-        if isinstance(features, StoredRows):
-            order = np.argsort(columns, kind="stable")
-        else:
-            # One number per row that its values alone decide.
-            probe = np.cos(np.arange(1, features.shape[1] + 1)).astype(features.dtype)
-            order = np.lexsort((features @ probe, columns))
+        """Of all rows (n, d) with columns (n,)."""
+        # One number per row that its values alone decide.
+        probe = np.cos(np.arange(1, features.shape[1] + 1)).astype(features.dtype)
+        keys = [features[part] @ probe for part in chunks(*features.shape)]
+        order = np.lexsort((np.concatenate(keys), columns))
         return cls(order, columns[order], n_classes)
 
     def __len__(self) -> int:
