@@ -249,9 +249,8 @@ def main() -> None:
     except CalaError as error:
         sys.exit(f"error: {error}")
     print(f"{machine()}; {args.draws} draws, seeds from {FIRST_SEED}\n")
-    print(
-        f"| {'problem':34} | cosine | whitened | default | to same metric | to better metric | novel ECE |"
-    )
+    columns = ("cosine", "whitened", "default", "to same metric", "to better metric", "novel ECE")
+    print(f"| {'problem':34} | {' | '.join(columns)} |")
     print("|---|---|---|---|---|---|---|")
     found = {}
     for name, problem in chosen.items():

@@ -14,7 +14,7 @@ __all__ = ["CalaClassifier", "Model", "__version__", "fit", "load"]
 
 
 def __getattr__(name: str) -> Any:
-    # scikit-learn takes a second to import, and a command may need neither: load on first use.
+    # scikit-learn takes seconds to import, and commands need little of this: load on first use.
     if name == "CalaClassifier":
         from cala.estimator.classifier import CalaClassifier
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from cala.benchmark.config import RunConfig
 from cala.benchmark.runner import at_gamma, fit_configured
-from cala.core.adapters import INPUTS
+from cala.core.adapters import INPUTS, OPTIMISERS
+from cala.core.cala import LOSSES
 from cala.core.metric import METRICS
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol
@@ -105,6 +106,28 @@ CHOICES: dict[str, Choice] = {
         _one_of(list(INPUTS)),
         lambda value, _: {"inputs": value},
         only="mlp",
+    ),
+    "loss": Choice(
+        f"the reading of Eq. 9: {', '.join(LOSSES)}",
+        _one_of(list(LOSSES)),
+        lambda value, _: {"loss": value},
+    ),
+    "optimiser": Choice(
+        f"what takes Algorithm 1's steps: {', '.join(OPTIMISERS)}",
+        _one_of(list(OPTIMISERS)),
+        lambda value, _: {"optimiser": value},
+        only="mlp",
+    ),
+    "start": Choice(
+        "the MLP's last layer before training: zero (the plain classifier) or random",
+        _one_of(["zero", "random"]),
+        lambda value, _: {"zero_start": value == "zero"},
+        only="mlp",
+    ),
+    "clamp": Choice(
+        "whether inputs stay within the range of the fake classes: yes, no",
+        _one_of(["yes", "no"]),
+        lambda value, _: {"clamp": value == "yes"},
     ),
     "metric": Choice(f"the head's metric: {', '.join(METRICS)}", _one_of(list(METRICS))),
 }

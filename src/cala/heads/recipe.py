@@ -171,11 +171,7 @@ CALA = ADAPTERS.register("cala", "CALA (Eq. 6-9): an MLP on similarity to base g
 )
 CALA_LITERAL = ADAPTERS.register(
     "cala-literal", "the paper to the letter, Eq. 9 as printed included, which diverges"
-)(
-    AdapterRecipe(
-        inputs="softmax", loss="literal", optimiser="sgd", zero_start=False, clamp=False
-    )
-)
+)(AdapterRecipe(inputs="softmax", loss="literal", optimiser="sgd", zero_start=False, clamp=False))
 CALA_PLUS = ADAPTERS.register(
     "cala-plus", "CALA with shot tightness and shot count, linear, in the whitened metric"
 )(
