@@ -69,7 +69,7 @@ class CalaClassifier(ClassifierMixin, BaseEstimator, GrowingClassifier):  # type
         How many of the first classes are base classes.
     report_ : dict
         What `method="auto"` chose (host, metric, shift: "none", "one" or "class-aware") and on what
-        evidence; empty for other methods.
+        evidence, or how preset="paper" reads Eq. 9; empty for other methods.
     delta_ : float
         The operating point's shift.
     shift_ : ndarray of shape (n_classes,)

@@ -22,7 +22,7 @@ from typing_extensions import Self
 from cala.core.adapters import Adapter
 from cala.core.cala import AdapterLoss, Episode, Queries, Session, normalise, play, train_convex
 from cala.core.operating_point import pseudo_trade_off
-from cala.core.rows import Array, ClassRows, StoredRows
+from cala.core.rows import Array, ClassRows
 from cala.heads.adapted import AdaptedHead, warn_of_base_queries
 from cala.heads.adapter_training import MIN_PAIRS, play_fakes
 from cala.heads.base import Head
@@ -60,7 +60,7 @@ class AutoHead(AdaptedHead):
         hosts = [host.fit_base(data) for host in fitted.hosts]
         if asks_fakes(data):
             evidence, trials = "fake classes", [self._fake_trials(host, data) for host in hosts]
-        elif data.n_base > 2 and not isinstance(data.features, StoredRows):
+        elif data.n_base > 2:
             evidence = "held-out classes"
             trials = [self._real_trials(host, data) for host in hosts]
         else:
@@ -189,15 +189,20 @@ def _trial(
 def _base_accuracy(host: Head, data: BaseData, seed: int) -> list[float]:
     """Accuracy on base rows that a host did not learn from, in several random splits."""
     rng = np.random.default_rng(seed)
+    folds = data.rows.draw(ROWS_PER_CLASS, rng).folds(BASE_TRIALS, rng)
     found = []
-    for fold in data.rows.draw(ROWS_PER_CLASS, rng).folds(BASE_TRIALS, rng):
-        if not len(fold):
+    for fold in folds:
+        rest = [other for other in folds if other is not fold and len(other)]
+        if not len(fold) or not rest:
             continue
-        rest = np.ones(len(data), dtype=bool)
-        rest[fold.order] = False
-        other = host.alike().fit_base(BaseData(data.features[rest], data.columns[rest]))
+        order, columns = (
+            np.concatenate([getattr(r, k) for r in rest]) for k in ("order", "columns")
+        )
+        if len(np.unique(columns)) < 2:  # the others have one row each
+            continue
+        other = host.alike().fit_base(BaseData(data.features[order], columns))
         best = other.logits(data.features[fold.order]).argmax(1)
-        found.append(float(np.mean(best == fold.columns)))
+        found.append(float(np.mean(np.array(other.classes)[best] == fold.columns)))
     return found or [0.0]
 
 
