@@ -23,6 +23,7 @@ USUAL = RunConfig("small", ("cala",), ("random:0",))
 SAMPLES = {
     "gamma": "0.5", "mu": "-1", "rho": "0.1", "tau": "16", "shots": "2", "sessions": "3",
     "queries": "0", "inputs": "raw", "metric": "whitened",
+    "loss": "literal", "optimiser": "sgd", "start": "random", "clamp": "no",
 }  # fmt: skip
 SMALL = ["--base", "8", "--way", "2", "--shot", "3", "--sessions", "2"]
 
