@@ -28,6 +28,7 @@ from cala.heads.adapter_training import MIN_PAIRS, play_fakes
 from cala.heads.base import Head
 from cala.heads.base_data import BaseData
 from cala.heads.recipe import CALA_PLUS, LA, MANY_SHOTS, AdapterRecipe
+from cala.heads.table import TableHead
 
 GROUPS = 3  # of base classes, each held out in turn
 FEWEST_REPEATS, HELD_OUT = 2, 30  # so often, or until about this many classes were held out
@@ -36,6 +37,7 @@ ROWS_PER_CLASS = 100  # that a trial learns from at the most
 BASE_TRIALS = 5  # where there are too few classes to hold one out
 SHOTS = (5, 2, 10)  # of held-out classes, in turn, where any number may come
 RIDGE = 1e-2
+MIXED_ROWS, MIXED_RATIO = 1000, 20.0
 
 Objective = Callable[[Episode, Array], float]
 
@@ -46,7 +48,7 @@ class AutoHead(AdaptedHead):
     hosts : unfitted heads, the simplest first
     """
 
-    def __init__(self, hosts: Sequence[Head], recipe: AdapterRecipe, *, seed: int = 0) -> None:
+    def __init__(self, hosts: Sequence[TableHead], recipe: AdapterRecipe, *, seed: int = 0) -> None:
         super().__init__(hosts[0], recipe, seed=seed)
         self.hosts = tuple(hosts)
 
@@ -65,18 +67,21 @@ class AutoHead(AdaptedHead):
             trials = [self._real_trials(host, data) for host in hosts]
         else:
             evidence, trials = "base classes alone", [([], []) for _ in hosts]
-        if min(len(judged) for _, judged in trials):
-            nothing = [[value(e, _none(e)) for e in judged] for _, judged in trials]
-        else:
-            nothing = [_base_accuracy(host, data, self.seed) for host in hosts]
-        chosen = simplest(nothing)
+        values = {
+            (host, shift): _cross_validated(recipe, *trials[host], value)
+            for host in range(len(hosts))
+            for shift, recipe in SHIFTS.items()
+        }
+        if not all(judged for _, judged in trials):
+            values = {
+                (host, "none"): _base_accuracy(one, data, self.seed)
+                for host, one in enumerate(hosts)
+            }
+            if _mixed_units(data):  # cosines of such columns mean little
+                values = dict(reversed(values.items()))
+        chosen, shift = list(values)[simplest(list(values.values()))]
         learned, judged = trials[chosen]
-        shifts = {"none": [value(e, _none(e)) for e in judged]}
-        recipes = {"none": replace(LA, adapter="none"), "one": LA, "class-aware": CLASS_AWARE}
-        for name in ("one", "class-aware") if judged else ():
-            shifts[name] = _cross_validated(recipes[name], learned, judged, value)
-        shift = list(shifts)[simplest(list(shifts.values()))] if judged else "none"
-        recipe = replace(recipes[shift], novel=self.recipe.novel, shots=self.recipe.shots)
+        recipe = replace(SHIFTS[shift], novel=self.recipe.novel, shots=self.recipe.shots)
         fitted._host = hosts[chosen]
         fitted.trained_as, fitted.gamma = recipe, recipe.gamma
         fitted.adapter = _trained(recipe, learned)
@@ -90,10 +95,14 @@ class AutoHead(AdaptedHead):
             "evidence": evidence,
             "trials": len(judged),
             "host": fitted._host.name,
-            "metric": fitted._host.metric_name,  # type: ignore[attr-defined]
+            "metric": hosts[chosen].metric_name,
             "shift": shift,
-            "hosts": [round(float(np.mean(v)), 4) for v in nothing],
-            "shifts": {name: round(float(np.mean(v)), 4) for name, v in shifts.items() if v},
+            "values": {
+                f"{hosts[host].name}, {hosts[host].metric_name}, {name}": round(
+                    float(np.mean(found)), 4
+                )
+                for (host, name), found in values.items()
+            },
         }
         return self._become(fitted)
 
@@ -116,8 +125,12 @@ class AutoHead(AdaptedHead):
         return episodes, episodes
 
 
-#: Class-aware candidates: cala-plus's adapter, with one ridge.
-CLASS_AWARE = replace(CALA_PLUS, ridges=(RIDGE,))
+#: Shifts to choose from, the simplest first; the last is cala-plus's adapter with one ridge.
+SHIFTS = {
+    "none": replace(LA, adapter="none"),
+    "one": LA,
+    "class-aware": replace(CALA_PLUS, ridges=(RIDGE,)),
+}
 
 
 def asks_fakes(data: BaseData) -> bool:
@@ -206,8 +219,11 @@ def _base_accuracy(host: Head, data: BaseData, seed: int) -> list[float]:
     return found or [0.0]
 
 
-def _none(episode: Episode) -> Array:
-    return np.zeros(episode.scores.powers.shape[1], episode.scores.powers.dtype)
+def _mixed_units(data: BaseData) -> bool:
+    """Whether columns differ so much in spread that they are hardly an encoder's."""
+    rows = data.rows.thinned(MIXED_ROWS, np.random.default_rng(0)).order
+    spread = data.features[rows].std(0)
+    return bool(spread.max() > MIXED_RATIO * np.median(spread))
 
 
 def _objective(objective: str, max_base_loss: float | None) -> Objective:
