@@ -14,7 +14,9 @@ from cala.cli.options import DATASET, BenchOptions, comma_separated, with_bench_
 def ablate(
     options: BenchOptions,
     what: str = typer.Argument(
-        ..., help="gamma, mu, rho, tau, shots (or K), sessions, queries, inputs or metric."
+        ...,
+        help="gamma, mu, rho, tau, shots (or K), sessions, queries, inputs, loss, optimiser, "
+        "start, clamp or metric.",
     ),
     dataset: str = DATASET,
     values: str = typer.Option(..., help="Comma-separated, such as 0,1,10,100."),
@@ -33,6 +35,10 @@ def ablate(
     sessions        T̃ of the pseudo sessions; the real ones: --sessions
     queries         base queries per class against 15 of each fake class
     inputs          what the adapter reads of the similarities
+    loss            the reading of Eq. 9
+    optimiser       adam or sgd, for Algorithm 1's steps
+    start           the MLP's last layer before training: zero or random
+    clamp           inputs stay within the fake classes' range: yes or no
     metric          cosine or whitened
 
     Example: cala ablate gamma --values 0,1,10,100 --embeddings cifar100.npz
