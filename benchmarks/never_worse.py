@@ -248,35 +248,42 @@ def main() -> None:
         chosen = {k: v for k, v in problems(args.embeddings).items() if args.only in k}
     except CalaError as error:
         sys.exit(f"error: {error}")
-    print(f"{machine()}; {args.draws} draws, seeds from {FIRST_SEED}\n")
     columns = ("cosine", "whitened", "default", "to same metric", "to better metric", "novel ECE")
-    print(f"| {'problem':34} | {' | '.join(columns)} |")
-    print("|---|---|---|---|---|---|---|")
+    print(f"{machine()}; {args.draws} draws, seeds from {FIRST_SEED}\n")
+    print(f"| {'problem':34} | {' | '.join(columns)} |\n|---|---|---|---|---|---|---|")
     found = {}
     for name, problem in chosen.items():
-        one = found[name] = measure(problem, args.draws)
-        same, better = (
-            f"{mean:+.2f} ± {half:.2f}"
-            for mean, half in (one["to same metric"], one["to better metric"])
-        )
-        print(
-            f"| {name:34} | {one['cosine']:.1f} | {one['whitened']:.1f} | {one['default']:.1f} "
-            f"| {same} | {better} | {one['novel ECE']:.1f} |",
-            flush=True,
-        )
+        found[name] = measure(problem, args.draws)
+        print(row(name, found[name]), flush=True)
+    print(f"\n{summary(found)}")
+    if args.json is not None:
+        written = {"machine": machine(), "draws": args.draws, "problems": found}
+        args.json.write_text(json.dumps(written, indent=1) + "\n")
+
+
+def row(name: str, one: dict[str, Any]) -> str:
+    """A line of the table."""
+    same, better = (
+        f"{mean:+.2f} ± {half:.2f}"
+        for mean, half in (one["to same metric"], one["to better metric"])
+    )
+    return (
+        f"| {name:34} | {one['cosine']:.1f} | {one['whitened']:.1f} | {one['default']:.1f} "
+        f"| {same} | {better} | {one['novel ECE']:.1f} |"
+    )
+
+
+def summary(found: dict[str, Any]) -> str:
+    """What the table must show: no loss that its interval does not explain."""
     same = np.array([one["to same metric"] for one in found.values()])
     better = np.array([one["to better metric"] for one in found.values()])
-    print(
-        f"\n{len(found)} problems; mean difference {same[:, 0].mean():+.2f} in the same metric, ",
-        end="",
-    )
-    print(f"{better[:, 0].mean():+.2f} to the better metric")
     lost = [n for n, (m, h) in zip(found, same, strict=True) if m + h < -0.5]
     behind = [n for n, (m, _) in zip(found, better, strict=True) if m < -1]
-    print(f"below -0.5 beyond its interval: {', '.join(lost) or 'none'}; ", end="")
-    print(f"below -1 to the better metric: {', '.join(behind) or 'none'}")
-    if args.json is not None:
-        args.json.write_text(json.dumps({"machine": machine(), "problems": found}, indent=1))
+    return (
+        f"{len(found)} problems; mean difference {same[:, 0].mean():+.2f} in the same metric, "
+        f"{better[:, 0].mean():+.2f} to the better metric; below -0.5 beyond its interval: "
+        f"{', '.join(lost) or 'none'}; below -1 to the better metric: {', '.join(behind) or 'none'}"
+    )
 
 
 if __name__ == "__main__":

@@ -24,6 +24,8 @@ HEADINGS = {
     "fpr_first": "FPR₁",
     "fpr_last": "FPR_T",
     "ausuc": "AUSUC",
+    "ncr2": "NCR2",
+    "ncr5": "NCR5",
 }
 
 
@@ -31,7 +33,8 @@ HEADINGS = {
 LEGEND = (
     "last: accuracy over all classes at the end; avg: mean over sessions; HM: harmonic mean of "
     "base and novel; AHM, AvgN: HM and novel, means over sessions 1 to T; FPR₁, FPR_T: novel "
-    "images taken for base, sessions 1 and T; AUSUC: area under the base/novel trade-off curve"
+    "images taken for base, sessions 1 and T; AUSUC: area under the base/novel trade-off curve; "
+    "NCR2, NCR5: novel accuracy where base accuracy has fallen by 2 and 5 points"
 )
 
 
