@@ -69,7 +69,7 @@ def test_large_values_and_long_names_are_whole(methods):
 def test_a_table_that_fits_is_one_block():
     table = results_table(extreme(["nearest-mean", "la"]), DRAWS[:1], "one draw")
     assert len(table.blocks(90)) == 1
-    assert [len(b) for b in table.blocks(50)] == [5, 5]
+    assert [len(b) for b in table.blocks(50)] == [6, 6]
     assert printed(table).count("AUSUC") == 1
 
 
