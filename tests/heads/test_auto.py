@@ -112,6 +112,14 @@ def test_its_state_is_json_and_answers_the_same():
     assert again.report == head.report
 
 
+def test_only_the_chosen_host_is_kept():
+    x, y = gaussian(11)
+    head = make_head("auto").fit_base(BaseData(x, y))
+    assert all(host.classes == () for host in head.hosts)
+    again = head.blank().fit_base(BaseData(x, y))
+    np.testing.assert_array_equal(again.logits(x), head.logits(x))
+
+
 def test_a_host_of_another_system_is_guarded_too():
     x, y = gaussian(9)
     head = make_head("teen+auto").fit_base(BaseData(x, y))

@@ -59,7 +59,7 @@ class AutoHead(AdaptedHead):
         fitted = self.blank()
         warn_of_base_queries(data)
         value = _objective(self.recipe.objective, self.recipe.max_base_loss)
-        hosts = [host.fit_base(data) for host in fitted.hosts]
+        hosts = [host.blank().fit_base(data) for host in fitted.hosts]
         if asks_fakes(data):
             evidence, trials = "fake classes", [self._fake_trials(host, data) for host in hosts]
         elif data.n_base > 2:
