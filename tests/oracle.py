@@ -239,10 +239,13 @@ def session_metrics(z, y, n_base) -> dict:
 
 def fit_scale_loss(features, labels, n_classes, scale) -> float:
     """Leave-one-out cross-entropy, mean over rows: row i is scored by Eq. 4 against the prototypes
-    of all rows but i (so only its own class's prototype changes; that class needs two rows)."""
-    losses = []
+    of all rows but i (so only its own class's prototype changes; that class needs two rows). With a
+    share of 1 / (n + 2) a row counts as one of the other classes, evenly."""
+    losses, doubt = [], 1 / (len(features) + 2)
     for i in range(len(features)):
         others = [k for k in range(len(features)) if k != i]
         table = prototypes([features[k] for k in others], [labels[k] for k in others], n_classes)
-        losses.append(_nll(logits([features[i]], table, scale)[0], labels[i]))
+        z = logits([features[i]], table, scale)[0]
+        elsewhere = _mean(_nll(z, c) for c in range(n_classes) if c != labels[i])
+        losses.append((1 - doubt) * _nll(z, labels[i]) + doubt * elsewhere)
     return _mean(losses)

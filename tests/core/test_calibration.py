@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import log_softmax
+import pytest
+from scipy.special import log_softmax, softmax
 
 from cala.core.cala import PrototypeTable, cosine_logits, leave_one_out, normalise
 from cala.core.calibration import (
     RIDGE_ROWS,
+    SHARPEST,
     SLOPE_UNIT,
+    SOFTEST,
+    Temperature,
     fit_concentration,
     fit_scale,
     standardised_tightness,
@@ -86,3 +90,46 @@ def test_the_fit_is_at_the_minimum_of_the_penalised_cross_entropy():
     for direction in np.eye(3):
         for step in (-0.02, 0.02):
             assert objective(*best) < objective(*(best + step * direction))
+
+
+def test_probabilities_are_a_softmax_at_the_winners_temperature():
+    logits = np.random.default_rng(3).normal(scale=[1, 5, 3], size=(60, 3))
+    found = Temperature(2.0, 0.5).probabilities(logits.copy(), n_base=2)
+    novel = logits.argmax(1) == 2
+    assert 0 < novel.sum() < 60
+    np.testing.assert_allclose(found[novel], softmax(2 * logits[novel], axis=1))
+    np.testing.assert_allclose(found[~novel], softmax(logits[~novel] / 2, axis=1))
+    assert (found.argmax(1) == logits.argmax(1)).all()
+
+
+def test_probabilities_of_huge_logits_are_numbers():
+    huge = np.array([[1e6, -1e6], [-1e30, 1e30]])
+    assert Temperature().probabilities(huge, 1).tolist() == [[1, 0], [0, 1]]
+
+
+@pytest.mark.parametrize("true", [0.7, 3.0])
+def test_the_temperature_that_made_the_rows_is_found_on_each_side(true):
+    rng = np.random.default_rng(0)
+    parts = []
+    for n_base in (3, 4):  # trials differ in how many of the classes are base
+        logits = rng.normal(scale=4, size=(4000, 6))
+        side = np.where(logits.argmax(1) < n_base, 1.0, true)[:, None]
+        noise = rng.gumbel(size=logits.shape)
+        parts.append((logits, (logits / side + noise).argmax(1), n_base))
+    found = Temperature.of(parts)
+    assert found.base == pytest.approx(1.0, rel=0.1)
+    assert found.novel == pytest.approx(true, rel=0.1)
+
+
+def test_a_few_rows_that_are_all_right_are_no_certainty():
+    """The rule of succession: n of n right is (n + 1) / (n + 2), however far apart classes are."""
+    for n in (4, 10, 100):
+        cosines = np.eye(2)[np.arange(n) % 2]
+        scale = fit_scale(cosines, np.arange(n) % 2)
+        np.testing.assert_allclose(softmax([scale, 0.0])[0], (n + 1) / (n + 2), rtol=1e-4)
+
+
+def test_nothing_says_nothing():
+    assert Temperature.of([]) == Temperature(1.0, 1.0)
+    logits = np.array([[50.0, 0.0]])
+    assert SHARPEST <= Temperature.of([(logits, np.array([0]), 1)]).base <= SOFTEST

@@ -306,15 +306,14 @@ def test_tightness_needs_no_shots(size):
     assert np.isnan(table_of(unit[:1], y[:1]).tightness).all()
 
 
-@given(SIZES, st.floats(1, 50))
-def test_leave_one_out_and_scale(size, scale):
+@given(SIZES)
+def test_leave_one_out_and_scale(size):
     n_base, _, _, _ = size
     x, y, _ = problem(*size)
     x, own = x[y < n_base], y[y < n_base]
     unit = normalise(x)
     table = table_of(unit, own)
     cosines = leave_one_out(cosine_logits(unit, normalise(table.means)), table, own)
-    close(cross_entropy(scale * cosines, own), oracle.fit_scale_loss(x, own, n_base, scale), 1e-7)
     best = fit_scale(cosines, own)
     at_best = oracle.fit_scale_loss(x, own, n_base, best)
     for other in (1.0, best / 1.1, best * 1.1, 200.0):

@@ -7,7 +7,7 @@ import pytest
 
 from cala import CalaClassifier
 from cala.errors import InputError
-from cala.estimator.growing import GrowingClassifier, softmax
+from cala.estimator.growing import GrowingClassifier
 from problems import blobs
 
 X, Y = blobs(10, 20, 6)
@@ -67,12 +67,6 @@ def test_tensors_of_a_network_are_taken(kind):
     fakes = torch.tensor(X[~BASE]).reshape(-1, 10, X.shape[1])
     given = [kind("la").fit(X[BASE], Y[BASE], f, holdout="all") for f in (fakes, fakes.numpy())]
     assert given[0].head_.adapter.parameters == given[1].head_.adapter.parameters
-
-
-def test_shares_of_logits_of_any_size():
-    logits = np.array([[1000.0, 999.0], [-1000.0, -1000.0], [800.0, -800.0]])
-    expected = [[np.e / (1 + np.e), 1 / (1 + np.e)], [0.5, 0.5], [1, 0]]
-    np.testing.assert_allclose(softmax(logits), expected)
 
 
 def test_without_a_fit():

@@ -124,9 +124,9 @@ def test_all_at_once_is_session_by_session_where_columns_stay(monkeypatch):
     played = []
     real = module.play
 
-    def play(host, sessions, queries, base):
+    def play(host, sessions, queries, base, **options):
         sessions = list(sessions)
-        episode = real(host, sessions, queries, base)
+        episode = real(host, sessions, queries, base, **options)
         played.append((len(sessions), episode))
         return episode
 

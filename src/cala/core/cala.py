@@ -399,18 +399,25 @@ class Queries:
 
 @dataclass(frozen=True)
 class Episode:
-    """A played episode: what the adapter reads, and what its answer is judged by."""
+    """A played episode: what the adapter reads, and what its answer is judged by.
+
+    sample : logits (m, B + F) and columns (m,) of some queries, where they were asked for
+    """
 
     context: ClassContext
     scores: Scores
+    sample: tuple[Array, Array] | None = None
 
 
-def play(host: Host, sessions: Iterable[Session], queries: Queries, base: Array) -> Episode:
+def play(
+    host: Host, sessions: Iterable[Session], queries: Queries, base: Array, *, sampled: int = 0
+) -> Episode:
     """The inner loop of Algorithm 1: learn the fake classes of each session, then score queries.
 
     Fake classes are numbered in order of arrival, so they take the columns behind base.
 
     base : (B, d) base prototypes of unit length, for Eq. 6
+    sampled : how many logits to keep at the most
     """
     grown, first = host.fork(), max(host.classes) + 1
     for session in sessions:
@@ -418,7 +425,11 @@ def play(host: Host, sessions: Iterable[Session], queries: Queries, base: Array)
     logits = grown.unit_logits(queries.rows, queries.members)
     novel = np.arange(host.n_base, len(grown.classes))
     context = ClassContext.of(grown.prototypes_at(novel), grown.table.at(novel), base)
-    return Episode(context, Scores.of(logits, queries.columns, host.n_base))
+    sample = None
+    if sampled:
+        every = max(1, -(-logits.size // sampled))
+        sample = logits[::every], queries.columns[::every]
+    return Episode(context, Scores.of(logits, queries.columns, host.n_base), sample)
 
 
 def mean_loss(adapter: Adapter, episodes: Sequence[Episode], loss: AdapterLoss) -> float:

@@ -10,14 +10,17 @@ classes, learned on base rows that are left out of their own prototypes.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import Self
 
 from cala.core.cala import DEFAULT_SCALE, PrototypeTable
 from cala.core.rows import Array, chunks
 
 SCALE_RANGE = (1.0, 200.0)
+SHARPEST, SOFTEST = 0.5, 8.0  # temperature
 RIDGE_ROWS = 40  # the ridge weighs as much as the loss of this many rows
 SLOPE_UNIT = 0.1  # puts both parameters on one footing for the ridge
 
@@ -28,26 +31,82 @@ def fit_scale(cosines: Array, own: Array) -> float:
     cosines : (n, B) of rows that did not make their own prototype; own : (n,) their columns
     -> float in `SCALE_RANGE`
     """
+    if not len(own):
+        return DEFAULT_SCALE
+    return _best_scale([(cosines, own, np.ones(len(own)))], SCALE_RANGE)
+
+
+def _best_scale(parts: Sequence[tuple[Array, Array, Array]], bounds: tuple[float, float]) -> float:
+    """The factor of logits that minimises their cross-entropy.
+
+    n rows that are all right say no more than the rule of succession does, (n + 1) / (n + 2): each
+    row counts as one of another class with a share of 1 / (n + 2). Without that, ten rows that lie
+    well apart would be answered with 100 %.
+
+    parts : logits (m, C), the rows' own columns (m,), and what each row counts (m,)
+    """
     from scipy.optimize import minimize_scalar
 
-    if len(own) == 0:
-        return DEFAULT_SCALE
-    behind = cosines - np.take_along_axis(cosines, own[:, None], 1)
-    top = behind.max(1)
-    behind -= top[:, None]
-    lead = float(top.mean(dtype=np.float64))
-    parts = [behind[rows] for rows in chunks(*behind.shape)]
+    n = sum(len(own) for _, own, _ in parts)
+    total = sum(float(weight.sum()) for *_, weight in parts)
+    pieces, lead = [], 0.0
+    for logits, own, weight in parts:
+        behind = logits - np.take_along_axis(logits, own[:, None], 1)
+        others = behind.sum(1, dtype=np.float64) / max(behind.shape[1] - 1, 1)
+        top = behind.max(1)
+        behind -= top[:, None]
+        lead += float(weight @ (top - others / (n + 2)))
+        pieces += [(behind[rows], weight[rows]) for rows in chunks(*behind.shape)]
 
     def loss(log_scale: float) -> float:
-        scale = behind.dtype.type(math.exp(log_scale))
-        total = sum(
-            float(np.log(np.exp(scale * part).sum(1)).sum(dtype=np.float64)) for part in parts
+        scale = math.exp(log_scale)
+        spread = sum(
+            float(weight @ np.log(np.exp(behind.dtype.type(scale) * behind).sum(1)))
+            for behind, weight in pieces
         )
-        return total / len(own) + float(scale) * lead
+        return (spread + scale * lead) / total
 
-    bounds = tuple(math.log(s) for s in SCALE_RANGE)
-    found = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-5})
+    found = minimize_scalar(
+        loss, bounds=[math.log(s) for s in bounds], method="bounded", options={"xatol": 1e-5}
+    )
     return math.exp(float(found.x))
+
+
+@dataclass(frozen=True)
+class Temperature:
+    """How sure to be: logits are divided by one number where a base class wins, by another where
+    a novel one does. The order of the classes stays as it is.
+    """
+
+    base: float = 1.0
+    novel: float = 1.0
+
+    @classmethod
+    def of(cls, parts: Sequence[tuple[Array, Array, int]]) -> Self:
+        """From logits (m, C) of rows that taught nothing, their columns (m,), and B.
+
+        Every class counts the same, however many rows it has.
+        """
+        found = []
+        for novel in (False, True):
+            side = []
+            for logits, columns, n_base in parts:
+                weight = 1 / np.bincount(columns)[columns]
+                rows = (logits.argmax(1) >= n_base) == novel
+                if rows.any():
+                    side.append((logits[rows], columns[rows], weight[rows]))
+            found.append(1 / _best_scale(side, (1 / SOFTEST, 1 / SHARPEST)) if side else 1.0)
+        return cls(*found)
+
+    def probabilities(self, logits: Array, n_base: int) -> Array:
+        """Shares of logits (n, C) that sum to 1, in place."""
+        logits -= logits.max(1, keepdims=True)
+        if (self.base, self.novel) != (1.0, 1.0):
+            novel = logits[:, :n_base].max(1) < 0
+            logits /= np.where(novel, self.novel, self.base).astype(logits.dtype)[:, None]
+        np.exp(logits, out=logits)
+        logits /= logits.sum(1, keepdims=True)
+        return logits
 
 
 @dataclass(frozen=True)

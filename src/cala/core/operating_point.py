@@ -13,6 +13,7 @@ from cala.registry import check_choice
 
 OBJECTIVES = ("accuracy", "harmonic")
 CURVE_POINTS = 512
+CONFIDENCE = 0.95  # with which a loss that was asked for is not exceeded
 
 
 def pseudo_trade_off(episodes: Sequence[Episode], shifts: Sequence[Array]) -> TradeOff:
@@ -72,6 +73,21 @@ def choose_delta(
     else:
         return 0.0
     return _inside(curve, index)
+
+
+def losses_within(share: float, n: int) -> int:
+    """How many of n rows may be lost if the true share is to stay below `share`.
+
+    By the exact binomial bound, with `CONFIDENCE`; 0 where n is too small to promise anything.
+
+    >>> losses_within(0.05, 100), losses_within(0.05, 2000)
+    (1, 83)
+    """
+    from scipy.stats import beta
+
+    lost = np.arange(int(share * n) + 1)
+    bound = beta.ppf(CONFIDENCE, lost + 1, np.maximum(n - lost, 1e-9))
+    return int(max(np.count_nonzero(bound <= share) - 1, 0))
 
 
 def _inside(curve: TradeOff, index: int) -> float:

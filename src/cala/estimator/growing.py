@@ -251,9 +251,12 @@ class GrowingClassifier:
         return now.classes_[best]
 
     def predict_proba(self, X: Any) -> NDArray[Any]:
-        """Softmax of the adjusted logits: (n, n_classes)."""
+        """Probabilities, columns as in `classes_`: (n, n_classes).
+
+        The softmax of the adjusted logits, at a temperature that held-out classes decided.
+        """
         now = copy.copy(self)
-        return np.concatenate([softmax(z) for z in now._logits(X)])
+        return np.concatenate([now._head.probabilities(z) for z in now._logits(X)])
 
     def decision_function(self, X: Any) -> NDArray[Any]:
         """Adjusted logits (n, n_classes); with two classes their difference (n,)."""
@@ -375,14 +378,6 @@ class GrowingClassifier:
         seed = seed_of(self.random_state)
         check_frozen(options["method"])
         return make_head(options.pop("method"), seed=seed, adapter=adapter, **options)
-
-
-def softmax(logits: NDArray[Any]) -> NDArray[Any]:
-    """Shares that sum to 1 of logits (n, C) of any size, in place."""
-    logits -= logits.max(1, keepdims=True)
-    np.exp(logits, out=logits)
-    logits /= logits.sum(1, keepdims=True)
-    return logits
 
 
 def _slices(head: Head, X: NDArray[Any]) -> Iterator[slice]:

@@ -10,12 +10,14 @@ from typing_extensions import Self
 
 from cala.core.adapters import Adapter, ScalarAdapter
 from cala.core.cala import ClassContext, PrototypeTable, adjusted_logits, normalise, novel_shift
+from cala.core.calibration import Temperature
 from cala.core.operating_point import choose_delta
 from cala.core.rows import Array
 from cala.errors import BaseQueryWarning
 from cala.heads.adapter_training import train_adapter
 from cala.heads.base import Head, State
 from cala.heads.base_data import BaseData
+from cala.heads.base_reference import BaseReference
 from cala.heads.checks import check_operating_point
 from cala.heads.recipe import AdapterRecipe
 from cala.heads.wrapper import HeadWrapper
@@ -32,12 +34,14 @@ class AdaptedHead(HeadWrapper):
 
     beta : (C,), zero for base classes
     gamma, delta : may be set at any time; they act on the next `logits`
+    max_base_loss : what base may lose; while it is set, δ follows the classes that are added
     trained_as : the recipe that training came to; LA's where the data allowed no more
     report : how that was decided, for people to read
     """
 
     name = "adapted"
     beta: Array = np.zeros(0)
+    temperature: Temperature = Temperature()
 
     def __init__(self, host: Head, recipe: AdapterRecipe, *, seed: int = 0) -> None:
         self._host = host
@@ -49,6 +53,8 @@ class AdaptedHead(HeadWrapper):
         self.trained_as = recipe
         self.curve = NO_CURVE
         self.beta = np.zeros(0)
+        self.max_base_loss: float | None = None
+        self._kept = BaseReference.none()
         self._reference = np.zeros((0, 0))  # (B, d) unit base prototypes
         self.report: dict[str, Any] = {}
 
@@ -63,8 +69,10 @@ class AdaptedHead(HeadWrapper):
         trained = train_adapter(fitted._host, self.recipe, data, seed=self.seed)
         fitted.adapter, fitted.curve = trained.adapter, trained.curve
         fitted.trained_as, fitted.gamma = trained.recipe, trained.recipe.gamma
+        fitted.temperature = trained.temperature
         fitted._reference = normalise(fitted._host.prototypes)
         fitted.beta = np.zeros(fitted.n_base, fitted.dtype)
+        fitted._kept = BaseReference.of(fitted._host, data)
         return self._become(fitted)
 
     def add_unit(self, unit: Array, labels: Array) -> Self:
@@ -81,6 +89,7 @@ class AdaptedHead(HeadWrapper):
             beta[at] = self.adapter(context)
         grown = self.fork()
         grown._host, grown.beta = host, beta
+        grown._follow()
         return self._become(grown)
 
     def unit_logits(self, unit: Array, members: Array | None = None) -> Array:
@@ -110,14 +119,22 @@ class AdaptedHead(HeadWrapper):
         """Choose δ from the stored trade-off curve, or set it; returns δ."""
         check_operating_point(objective, max_base_loss, delta)
         chosen = choose_delta(self.curve, objective, max_base_loss) if delta is None else delta
-        self.delta = float(chosen)
+        self.delta, self.max_base_loss = float(chosen), max_base_loss
+        self._follow()
         return self.delta
+
+    def _follow(self) -> None:
+        """Keep what was promised of base, now that other classes are there."""
+        if self.max_base_loss is not None and self._kept.queries and len(self.beta) > self.n_base:
+            shift = self.gamma * self.beta[self.n_base :]
+            self.delta = self._kept.delta(self._host, shift, self.max_base_loss)
 
     def forget(self, label: int) -> Self:
         column = self.classes.index(label) if label in self.classes else -1
         smaller = self.fork()
         smaller._host = self._host.fork().forget(label)
         smaller.beta = np.delete(self.beta, column)
+        smaller._follow()
         return self._become(smaller)
 
     def blank(self) -> Self:
@@ -135,6 +152,9 @@ class AdaptedHead(HeadWrapper):
             "meta": {
                 "gamma": self.gamma,
                 "delta": self.delta,
+                "max_base_loss": self.max_base_loss,
+                "kept_of": self._kept.queries,
+                "temperature": [self.temperature.base, self.temperature.novel],
                 "trained_as": self.trained_as.to_json(),
                 "report": self.report,
                 "host": host["meta"],
@@ -142,6 +162,8 @@ class AdaptedHead(HeadWrapper):
             "tensors": {
                 "beta": self.beta,
                 "reference": self._reference,
+                "kept.rows": self._kept.rows,
+                "kept.best": self._kept.best,
                 **{f"curve.{k}": v for k, v in vars(self.curve).items()},
                 **{f"adapter.{k}": v for k, v in self.adapter.arrays().items()},
                 **{f"host.{k}": v for k, v in host["tensors"].items()},
@@ -160,6 +182,10 @@ class AdaptedHead(HeadWrapper):
         head.gamma, head.delta = meta["gamma"], meta["delta"]
         head.trained_as = AdapterRecipe.from_json(meta["trained_as"])
         head.report = meta.get("report", {})
+        head.temperature = Temperature(*meta.get("temperature", ()))
+        head.max_base_loss = meta.get("max_base_loss")
+        if "kept.rows" in tensors:
+            head._kept = BaseReference(tensors["kept.rows"], tensors["kept.best"], meta["kept_of"])
         head.beta, head._reference = tensors["beta"], tensors["reference"]
         head.curve = TradeOff(**_part(tensors, "curve."))
         head.adapter = head.trained_as.make(len(head._reference), np.random.default_rng(0))

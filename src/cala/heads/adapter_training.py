@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,6 +19,7 @@ from cala.core.cala import (
     train_by_steps,
     train_convex,
 )
+from cala.core.calibration import Temperature
 from cala.core.fakes import FakePool, draw_pairs, mix_features, pool_shape
 from cala.core.operating_point import pseudo_trade_off
 from cala.core.pseudo import EpisodeDraw, EpisodePlan, draw_episode, servable_shots
@@ -34,15 +35,18 @@ HELDOUT_SHARE = 0.2
 BASE_POOL_PER_CLASS = 100
 KEPT_QUERIES = 2**24  # numbers: 64 MB in single precision
 SANE_SHIFT = 1000.0  # no logit is near it
+SAMPLED = 2**17  # logits of an episode that are kept to see how sure the answers should be
 
 
 @dataclass(frozen=True)
 class Trained:
-    """An adapter, the recipe it came to, and the trade-off curve of its held-out episodes."""
+    """An adapter, the recipe it came to, and what its held-out episodes say: the trade-off curve,
+    and how sure to be."""
 
     adapter: Adapter
     recipe: AdapterRecipe
     curve: TradeOff
+    temperature: Temperature
 
 
 def train_adapter(host: Head, recipe: AdapterRecipe, data: BaseData, *, seed: int) -> Trained:
@@ -78,7 +82,19 @@ def train_adapter(host: Head, recipe: AdapterRecipe, data: BaseData, *, seed: in
             DivergenceWarning,
             stacklevel=3,
         )
-    return Trained(adapter, recipe, pseudo_trade_off(judged, shifts))
+    curve = pseudo_trade_off(judged, shifts)
+    return Trained(adapter, recipe, curve, fit_temperature(judged, shifts))
+
+
+def fit_temperature(episodes: Sequence[Episode], shifts: Sequence[Array]) -> Temperature:
+    """How sure to be of logits whose novel columns are shifted, one (F,) per episode."""
+    parts = []
+    for episode, shift in zip(episodes, shifts, strict=True):
+        if episode.sample is not None:
+            logits, columns = episode.sample
+            n_base = logits.shape[1] - len(shift)
+            parts.append((logits + np.pad(shift, (n_base, 0)), columns, n_base))
+    return Temperature.of(parts)
 
 
 def play_fakes(
@@ -158,7 +174,8 @@ class _Stage:
             np.concatenate([base.columns, fake]),
             np.concatenate([members, np.full(len(fake), -1)]),
         )
-        return play(self.head, self._sessions(pool, draw), queries, self.base)
+        sampled = SAMPLED if part == "held" else 0
+        return play(self.head, self._sessions(pool, draw), queries, self.base, sampled=sampled)
 
     def _sessions(self, pool: FakePool, draw: EpisodeDraw) -> Iterator[Session]:
         """N fake classes at a time; all at once where the head's columns do not interact."""

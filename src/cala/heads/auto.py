@@ -2,9 +2,10 @@
 
 A shift learned on fake classes can be worse than none where real new classes look different from
 mixed ones. So `auto` asks real classes where it can: groups of base classes are held out in turn,
-hosts are fitted to the others, and the held-out classes arrive from a few shots. What wins there
-by more than its standard error is used: another metric, one shift for all new classes, or one per
-class. Ties go to the simpler one, so that the result is not worse than plain nearest mean.
+hosts are fitted to the others, and the held-out classes arrive from a few shots. In each metric the
+simplest of no shift, one shift for all new classes and one per class is taken that is not beaten by
+more than one standard error; then the metric that does best. Ties go to the simpler one, so that
+the result is not worse than plain nearest mean.
 
 Classes that trained the encoder are not new to it. Where the hold-out says that it saw the base
 classes, held-out fake classes decide instead.
@@ -13,7 +14,7 @@ classes, held-out fake classes decide instead.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,22 +22,28 @@ from typing_extensions import Self
 
 from cala.core.adapters import Adapter
 from cala.core.cala import AdapterLoss, Episode, Queries, Session, normalise, play, train_convex
+from cala.core.calibration import Temperature
 from cala.core.operating_point import pseudo_trade_off
 from cala.core.rows import Array, ClassRows
 from cala.heads.adapted import AdaptedHead, warn_of_base_queries
-from cala.heads.adapter_training import MIN_PAIRS, play_fakes
+from cala.heads.adapter_training import MIN_PAIRS, SAMPLED, fit_temperature, play_fakes
 from cala.heads.base import Head
 from cala.heads.base_data import BaseData
+from cala.heads.base_reference import BaseReference
 from cala.heads.recipe import CALA_PLUS, LA, MANY_SHOTS, AdapterRecipe
 from cala.heads.table import TableHead
 
 GROUPS = 3  # of base classes, each held out in turn
-FEWEST_REPEATS, HELD_OUT = 2, 30  # so often, or until about this many classes were held out
+FEWEST_REPEATS = 2  # of holding every class out once
+HELD_OUT, MOST_REPEATS = 120, 12  # so many classes in all
+JUDGES = 12  # trials that judge shifts, which take longer to learn
+CAUTION = 0.5  # share of a shift that is used where nobody said what the encoder was trained on
 QUERY_SHARE = 0.2  # of the rows of classes that stay
 ROWS_PER_CLASS = 100  # that a trial learns from at the most
 BASE_TRIALS = 5  # where there are too few classes to hold one out
 SHOTS = (5, 2, 10)  # of held-out classes, in turn, where any number may come
 RIDGE = 1e-2
+TIE = 1e-9
 MIXED_ROWS, MIXED_RATIO = 1000, 20.0
 
 Objective = Callable[[Episode, Array], float]
@@ -66,31 +73,36 @@ class AutoHead(AdaptedHead):
             evidence = "held-out classes"
             trials = [self._real_trials(host, data) for host in hosts]
         else:
-            evidence, trials = "base classes alone", [([], []) for _ in hosts]
-        values = {
-            (host, shift): _cross_validated(recipe, *trials[host], value)
-            for host in range(len(hosts))
-            for shift, recipe in SHIFTS.items()
-        }
-        if not all(judged for _, judged in trials):
+            evidence, trials = "base classes alone", [Trials([], [], 0) for _ in hosts]
+        caution = CAUTION if data.holdout is None else 1.0
+        if all(own.judged for own in trials):
+            values = {
+                (host, name): own.worth(recipe, value, caution)
+                for host, own in enumerate(trials)
+                for name, recipe in SHIFTS.items()
+            }
+            metrics = [host.metric_name for host in hosts]
+            chosen, shift = _choice(values, metrics, [own.advantage(value) for own in trials])
+        else:
             values = {
                 (host, "none"): _base_accuracy(one, data, self.seed)
                 for host, one in enumerate(hosts)
             }
             if _mixed_units(data):  # cosines of such columns mean little
                 values = dict(reversed(values.items()))
-        chosen, shift = list(values)[simplest(list(values.values()))]
-        learned, judged = trials[chosen]
+            chosen, shift = list(values)[simplest(list(values.values()))]
+        judged = trials[chosen].judged
         recipe = replace(SHIFTS[shift], novel=self.recipe.novel, shots=self.recipe.shots)
         fitted._host = hosts[chosen]
-        fitted.trained_as, fitted.gamma = recipe, recipe.gamma
-        fitted.adapter = _trained(recipe, learned)
-        curve = judged or self._fake_trials(fitted._host, data)[1]
-        fitted.curve = pseudo_trade_off(
-            curve, [recipe.gamma * fitted.adapter(e.context) for e in curve]
-        )
+        fitted.trained_as, fitted.gamma = recipe, caution * recipe.gamma
+        fitted.adapter = _trained(recipe, trials[chosen].learned)
+        curve = judged or self._fake_trials(fitted._host, data).judged
+        added = [fitted.gamma * fitted.adapter(e.context) for e in curve]
+        fitted.curve = pseudo_trade_off(curve, added)
+        fitted.temperature = fit_temperature(judged, added) if judged else Temperature()
         fitted._reference = normalise(fitted._host.prototypes)
         fitted.beta = np.zeros(fitted.n_base, fitted.dtype)
+        fitted._kept = BaseReference.of(fitted._host, data)
         fitted.report = {
             "evidence": evidence,
             "trials": len(judged),
@@ -106,23 +118,23 @@ class AutoHead(AdaptedHead):
         }
         return self._become(fitted)
 
-    def _fake_trials(self, host: Head, data: BaseData) -> tuple[list[Episode], list[Episode]]:
+    def _fake_trials(self, host: Head, data: BaseData) -> Trials:
         _, learned, judged = play_fakes(host, self.recipe, data, np.random.default_rng(self.seed))
-        return learned, judged
+        return Trials(learned, judged, len(judged))
 
-    def _real_trials(self, host: Head, data: BaseData) -> tuple[list[Episode], list[Episode]]:
+    def _real_trials(self, host: Head, data: BaseData) -> Trials:
         """Episodes in which groups of base classes are held out, which judge each other."""
         rng = np.random.default_rng(self.seed)
         rows = data.rows.draw(ROWS_PER_CLASS, rng)
-        repeats = max(FEWEST_REPEATS, round(HELD_OUT / data.n_base))
         numbers = SHOTS if self.recipe.shots == MANY_SHOTS else self.recipe.shots
-        episodes = []
+        episodes: list[Episode] = []
+        repeats = min(max(FEWEST_REPEATS, round(HELD_OUT / data.n_base)), MOST_REPEATS)
         for repeat in range(repeats):
             shots = numbers[repeat % len(numbers)]
             groups = np.array_split(rng.permutation(data.n_base), min(GROUPS, data.n_base))
             found = [_trial(host, data, rows, held, shots, rng) for held in groups]
             episodes += [episode for episode in found if episode is not None]
-        return episodes, episodes
+        return Trials(episodes, episodes, JUDGES)
 
 
 #: Shifts to choose from, the simplest first; the last is cala-plus's adapter with one ridge.
@@ -131,6 +143,57 @@ SHIFTS = {
     "one": LA,
     "class-aware": replace(CALA_PLUS, ridges=(RIDGE,)),
 }
+
+
+@dataclass(frozen=True)
+class Trials:
+    """Episodes that a host and its shifts are judged by.
+
+    learned : what shifts learn from; where it is `judged` too, from all but the one that judges
+    judged : all of them judge the host, the first `most` its shifts
+    """
+
+    learned: list[Episode]
+    judged: list[Episode]
+    most: int
+
+    def worth(self, recipe: AdapterRecipe, value: Objective, caution: float) -> list[float]:
+        """What each judging episode is worth to an adapter that has not learned from it.
+
+        caution : share of the shift that is used
+        """
+        judges = self.judged[: self.most]
+        apart = self.learned is not self.judged
+        found: list[float] = []
+        for episode in judges:
+            if not found or not apart:
+                others = self.learned if apart else [e for e in judges if e is not episode]
+                adapter = _trained(recipe, others)
+            found.append(value(episode, caution * recipe.gamma * adapter(episode.context)))
+        return found
+
+    def advantage(self, value: Objective) -> float:
+        """How much more all episodes are worth to the host alone than the first ones are."""
+        alone = [value(e, np.zeros(len(e.context))) for e in self.judged]
+        return float(np.mean(alone) - np.mean(alone[: self.most]))
+
+
+Values = dict[tuple[int, str], list[float]]
+
+
+def _choice(values: Values, metrics: Sequence[str], advantage: Sequence[float]) -> tuple[int, str]:
+    """Host and shift: the simplest of each metric that will do, then the best metric.
+
+    values : by host and shift; metrics, advantage : of each host
+    """
+    best, picked = -np.inf, (0, "none")
+    for metric in dict.fromkeys(metrics):
+        own = [key for key in values if metrics[key[0]] == metric]
+        key = own[simplest([values[k] for k in own])]
+        worth = float(np.mean(values[key])) + advantage[key[0]]
+        if worth > best + TIE:
+            best, picked = worth, key
+    return picked
 
 
 def asks_fakes(data: BaseData) -> bool:
@@ -196,7 +259,7 @@ def _trial(
         fold.embed(data.features[mixed.order[query]]), own[query], np.full(int(query.sum()), -1)
     )
     session = Session(fold.embed(data.features[mixed.order[shot]]), own[shot] - len(stay))
-    return play(fold, [session], queries, normalise(fold.prototypes))
+    return play(fold, [session], queries, normalise(fold.prototypes), sampled=SAMPLED)
 
 
 def _base_accuracy(host: Head, data: BaseData, seed: int) -> list[float]:
@@ -255,20 +318,6 @@ def _trained(recipe: AdapterRecipe, episodes: Sequence[Episode]) -> Adapter:
         loss = AdapterLoss(recipe.gamma, recipe.loss)
         train_convex(adapter, episodes, (), loss, ridges=recipe.ridges)
     return adapter
-
-
-def _cross_validated(
-    recipe: AdapterRecipe, learned: list[Episode], judged: list[Episode], value: Objective
-) -> list[float]:
-    """What each judged episode is worth to an adapter that has not learned from it."""
-    apart = learned is not judged
-    found: list[float] = []
-    for episode in judged:
-        others = learned if apart else [other for other in learned if other is not episode]
-        if not found or not apart:
-            adapter = _trained(recipe, others)
-        found.append(value(episode, recipe.gamma * adapter(episode.context)))
-    return found
 
 
 def describe(report: dict[str, Any]) -> str:

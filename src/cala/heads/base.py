@@ -10,6 +10,7 @@ import numpy as np
 from typing_extensions import Self
 
 from cala.core.cala import PrototypeTable
+from cala.core.calibration import Temperature
 from cala.core.metric import METRICS
 from cala.core.rows import Array
 from cala.errors import InputError, StateError
@@ -182,6 +183,15 @@ class Head(ABC):
     def shift(self) -> Array:
         """What is added to each column: (C,)."""
         return np.zeros(len(self.classes), self.dtype)
+
+    @property
+    def temperature(self) -> Temperature:
+        """How sure to be; logits are taken at their word unless held-out classes said otherwise."""
+        return Temperature()
+
+    def probabilities(self, logits: Array) -> Array:
+        """Shares (n, C) that sum to 1 of this head's own logits (n, C), in place."""
+        return self.temperature.probabilities(logits, self.n_base)
 
     # A table of weights, for heads whose logits are linear in the unit embedding.
 

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from cala.core.cala import normalise
 from cala.errors import InputError
-from cala.estimator.growing import softmax
 from cala.heads import Head
 from cala.model.knowledge import UNKNOWN, Knowledge
 
@@ -47,7 +46,7 @@ class Prediction:
     """One photo's answer.
 
     label : the best class, or `unknown`
-    best, probability : the best class whether or not it fits, and its share of the softmax
+    best, probability : the best class whether or not it fits, and how likely it is
     familiarity : share of genuine photos of such a class that look no more familiar; NaN where
         the model cannot tell
     top : the likeliest classes with their probabilities
@@ -132,7 +131,7 @@ def _part(
 ) -> list[Prediction]:
     head, labels = knowledge.classifier.head_, knowledge.names
     scores = _Scores.of(head, features)
-    shares = softmax(scores.plain + scores.shift)
+    shares = head.probabilities(scores.plain + scores.shift)
     columns = largest(shares, top)
     values = np.take_along_axis(shares, columns, 1)
     fits = _familiarity(knowledge, scores) if unknown != "off" else [float("nan")] * len(names)

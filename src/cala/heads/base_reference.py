@@ -1,0 +1,61 @@
+"""Base rows that a head keeps, to see what novel classes take from the base classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cala.core.operating_point import losses_within
+from cala.core.rows import Array
+from cala.heads.base import Head
+from cala.heads.base_data import BaseData
+
+MOST_ROWS, MOST_NUMBERS = 2000, 2**20
+MARGIN = 1e-4  # of a logit, above rounding
+
+
+@dataclass(frozen=True)
+class BaseReference:
+    """Base queries that are answered right before any class is added.
+
+    rows : (R, e) as the head embeds them; best : (R,) their largest base logit
+    queries : how many were asked, right or wrong
+    """
+
+    rows: Array
+    best: Array
+    queries: int = 0
+
+    @classmethod
+    def none(cls) -> BaseReference:
+        return cls(np.zeros((0, 0), np.float32), np.zeros(0, np.float32))
+
+    @classmethod
+    def of(cls, host: Head, data: BaseData) -> BaseReference:
+        """None where rows cannot be left out of what the host learned from them."""
+        scorers = data.scorers(host)
+        if len(scorers) > 1 or not scorers[0].leave_out:
+            return cls.none()
+        rng = np.random.default_rng(0)
+        most = max(1, min(MOST_ROWS, MOST_NUMBERS // data.dim))
+        asked = scorers[0].rows.where(data.queries)
+        asked = asked.draw(-(-most // data.n_base), rng).thinned(most, rng)
+        if not len(asked):
+            return cls.none()
+        rows = host.embed(data.features[asked.order])
+        logits = host.unit_logits(rows, asked.columns)
+        right = logits.argmax(1) == asked.columns
+        return cls(rows[right], logits.max(1)[right], len(asked))
+
+    def delta(self, host: Head, shift: Array, max_base_loss: float) -> float:
+        """The largest δ that loses no more than the asked share of base queries.
+
+        host : with its novel classes; shift : (F,) what is added to these already
+        """
+        novel = host.unit_logits(self.rows)[:, host.n_base :] + shift
+        switches = np.sort(self.best - novel.max(1))
+        lost = losses_within(max_base_loss, self.queries)
+        if lost >= len(switches):
+            return float(switches[-1]) + 1.0
+        return float(switches[lost]) - MARGIN  # this one and all after it stay
