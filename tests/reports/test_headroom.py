@@ -95,7 +95,9 @@ def test_the_gains_are_those_of_the_rows(run):
 
 
 @pytest.mark.parametrize("content", [
-    "", "[]", "{}", '{"schema": 2, "headroom": {}}', '{"schema": 1, "headroom": {"cosine": 3}}',
+    "", "[]", "{}",
+    '{"schema": 1, "headroom": {"cosine": {"draw": "a", "images": 1e999, "rates": {}}}}',
+    '{"schema": 2, "headroom": {}}', '{"schema": 1, "headroom": {"cosine": 3}}',
 ])  # fmt: skip
 def test_damage_is_noted(run, content):
     (run / "headroom.json").write_text(content)

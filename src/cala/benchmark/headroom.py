@@ -15,7 +15,6 @@ from collections.abc import Callable
 
 import numpy as np
 from scipy.optimize import minimize
-from scipy.special import logsumexp
 
 from cala.core.rows import Array
 from cala.metrics import session_metrics
@@ -98,18 +97,22 @@ def class_shifts(logits: Array, own: Array, n_base: int) -> Array:
     """
     shifts = single_shift(logits, own, n_base)
     base, base_right = _best(logits[:, :n_base].astype(np.float64), own, 0)
-    novel = logits[:, n_base:] + shifts
+    # A column behind the last one, so that there always is a second best.
+    novel = np.column_stack([logits[:, n_base:] + shifts, np.full(len(logits), -np.inf)])
+    rows, top = np.arange(len(novel)), _two_best(novel)
     for _ in range(PASSES):
         before = shifts.copy()
         for column in range(len(shifts)):
-            mine = novel[:, column].copy()
-            novel[:, column] = -np.inf
-            rest, rest_right = _best(novel, own, n_base)
-            others = np.maximum(base, rest)
-            right = np.where(base >= rest, base_right, rest_right)
-            step = _best_step(others - mine, right, own == n_base + column)
-            shifts[column] += step
-            novel[:, column] = mine + step
+            rival = np.where(top[:, 0] == column, top[:, 1], top[:, 0])
+            rest = novel[rows, rival]
+            right = np.where(base >= rest, base_right, rival + n_base == own)
+            switch = np.maximum(base, rest) - novel[:, column]
+            step = _best_step(switch, right, own == n_base + column)
+            if step:
+                shifts[column] += step
+                novel[:, column] += step
+                stale = (top == column).any(1) | (novel[:, column] >= novel[rows, top[:, 1]])
+                top[stale] = _two_best(novel[stale])
         if np.array_equal(before, shifts):
             break
     return shifts
@@ -126,14 +129,16 @@ def likely_shifts(logits: Array, own: Array, n_base: int) -> Array:
 
     def loss(values: Array) -> tuple[float, Array]:
         scale = np.exp(values[0])
-        scaled = scale * z
-        scaled[:, n_base:] += values[1:]
-        total = logsumexp(scaled, axis=1)
-        error = np.exp(scaled - total[:, None])
-        error[rows, own] -= 1
-        by_scale = scale * np.sum(error * z)
-        missed = np.sum(total - scaled[rows, own])
-        return missed / len(z), np.append(by_scale, error[:, n_base:].sum(0)) / len(z)
+        p = scale * z
+        p[:, n_base:] += values[1:]
+        p -= p.max(1, keepdims=True)
+        mine = p[rows, own]
+        np.exp(p, out=p)  # in place: test sets may be large
+        total = p.sum(1)
+        p /= total[:, None]
+        p[rows, own] -= 1
+        slope = np.append(scale * np.vdot(p, z), p[:, n_base:].sum(0))
+        return float(np.mean(np.log(total) - mine)), slope / len(z)
 
     free = z.shape[1] - n_base
     bounds = [(-LOG_SCALE, LOG_SCALE), *[(None, None)] * free]
@@ -145,6 +150,14 @@ def _best(logits: Array, own: Array, first: int) -> tuple[Array, Array]:
     """(n,) each row's largest logit, and whether it stands in the true column."""
     column = logits.argmax(1)
     return np.take_along_axis(logits, column[:, None], 1)[:, 0], column + first == own
+
+
+def _two_best(logits: Array) -> Array:
+    """(n, 2) columns of each row's largest and second largest logit."""
+    first = logits.argmax(1)
+    rest = logits.copy()
+    rest[np.arange(len(rest)), first] = -np.inf
+    return np.stack([first, rest.argmax(1)], 1)
 
 
 def _best_step(switch: Array, without: Array, with_it: Array) -> float:
