@@ -16,8 +16,8 @@ FIGURES = (
 )  # fmt: skip
 TABLES = (
     "calibration", "classes", "confused_pairs", "costs", "differences", "fpr", "fpr_mirror",
-    "gamma", "plug_and_play", "protocol", "quoted_fpr", "quoted_sessions", "sessions", "summary",
-    "swallowed",
+    "gamma", "headroom", "plug_and_play", "protocol", "quoted_fpr", "quoted_sessions", "sessions",
+    "summary", "swallowed",
 )  # fmt: skip
 
 

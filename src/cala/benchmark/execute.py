@@ -15,6 +15,7 @@ from cala.benchmark.course_files import Courses
 from cala.benchmark.courses import check_images
 from cala.benchmark.draws import make_draw
 from cala.benchmark.folder import RunFolder
+from cala.benchmark.headroom_file import keep_headroom
 from cala.benchmark.runner import Cells, Fit, run_cells, say_session
 from cala.benchmark.sources import Own, Source, host_of, source_of
 from cala.benchmark.tables import as_csv, latex, markdown
@@ -81,6 +82,7 @@ def execute(
         for cell in played_cells:
             folder.append(cell)
             advance(len(wanted & finished(folder.records)), len(wanted))
+        keep_headroom(out, config, usual, own, protocol, progress)
         folder.put_in_order()
         results = Results(folder.records)
         write_summary(out, folder.config, results)

@@ -63,7 +63,7 @@ def make_report(paths: list[Path], out: Path, images: Path | None = None) -> Rep
 def _digest(runs: list[Path], images: Path | None) -> str:
     """What a report depends on: runs, images and the code that makes it."""
     found = hashlib.sha256(str(images).encode())
-    names = ("config.json", "records.jsonl", "costs.json", "artifacts/*")
+    names = ("config.json", "records.jsonl", "costs.json", "headroom.json", "artifacts/*")
     inputs = [file for path in runs for name in names for file in sorted(path.glob(name))]
     if images is not None:
         inputs += sorted(images.rglob("*"))

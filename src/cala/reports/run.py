@@ -11,6 +11,7 @@ from cala.errors import InputError
 from cala.files import reason, shown
 from cala.records import SCHEMA, Record
 from cala.reports.artifact import Artifact, read_artifact
+from cala.reports.headroom import Headroom, read_headroom
 from cala.reports.lines import read_lines
 from cala.reports.promised import missing_cells
 from cala.reports.whole import whole
@@ -27,6 +28,7 @@ class Run:
     sessions : T, the last session that they reach
     artifacts : by method
     costs : what each method took, where the run says so
+    headroom : what oracles reach, by metric, where the run says so
     notes : what is missing or damaged, one sentence each
     """
 
@@ -36,6 +38,7 @@ class Run:
     sessions: int = 0
     artifacts: dict[str, Artifact] = field(default_factory=dict)
     costs: dict[str, dict[str, float]] = field(default_factory=dict)
+    headroom: dict[str, Headroom] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
@@ -67,6 +70,10 @@ def read_run(path: Path) -> Run:
     run.notes += missing_cells(run.config, {r.cell for r in run.records}, found.lost)
     _read_artifacts(run)
     run.costs = _costs(run)
+    try:
+        run.headroom = read_headroom(path / "headroom.json")
+    except InputError as error:
+        run.notes.append(f"{error}: the headroom is left out.")
     return run
 
 

@@ -24,6 +24,7 @@ from cala.reports.tables.classes import class_gains, gains_table
 from cala.reports.tables.confused import pairs_table, swallowed, swallowed_table
 from cala.reports.tables.costs import costs_table
 from cala.reports.tables.gamma import gamma_sweep, gamma_table
+from cala.reports.tables.headroom import WORDS, headroom_table
 from cala.reports.tables.plug import plug_pairs, plug_table
 from cala.reports.tables.protocol import protocol_table
 from cala.reports.tables.rates import quoted_rates, rate_table
@@ -39,6 +40,7 @@ def make_sections(
         ("Accuracy in each session", lambda s: _accuracy(s, study)),
         ("Confusion between base and novel", lambda s: _rates(s, study)),
         ("Base/novel trade-off", lambda s: s.show(tradeoff(study))),
+        ("Headroom", lambda s: _headroom(s, study)),
         ("γ ablation", lambda s: _gamma(s, study)),
         ("Plug and play", lambda s: _plug(s, study)),
         ("Probability per class", lambda s: _with_artifact(s, study, softmax)),
@@ -78,6 +80,13 @@ def _rates(section: Section, study: Study) -> None:
     section.tables += [rate_table(study, "fpr"), rate_table(study, "fpr_mirror")]
     if not is_quoted_set("fpr", study.dataset):
         section.folded.append(quoted_rates())
+
+
+def _headroom(section: Section, study: Study) -> None:
+    table = headroom_table(study)
+    if table is not None:
+        section.words += WORDS
+        section.tables.append(table)
 
 
 def _gamma(section: Section, study: Study) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from cala.files import shown
 from cala.records import Record
 from cala.reports.artifact import Artifact
+from cala.reports.headroom import Headroom
 from cala.reports.naming import adapter_of, host_of
 from cala.reports.run import Run
 from cala.results import Results
@@ -66,6 +67,14 @@ class Study:
     def n_base(self) -> int:
         known = max((r.n_classes for r in self.results.records if r.session == 0), default=0)
         return known or max((a.n_base for a in self.artifacts.values()), default=0)
+
+    @property
+    def headroom(self) -> dict[str, Headroom]:
+        """By metric, of the first run that has it."""
+        held: dict[str, Headroom] = {}
+        for run in self.runs:
+            held = {**run.headroom, **held}
+        return held
 
     @property
     def methods(self) -> list[str]:

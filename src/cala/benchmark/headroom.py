@@ -1,0 +1,188 @@
+"""Headroom: what an oracle that sees test labels could reach. For reports alone.
+
+No method: nothing here has a name in a registry, and nothing that is trained or selected reads it.
+Oracles are fitted to one half of the test images and scored on the other, both ways. What they
+could reach at best lies between that and `fitted`, their accuracy where they were fitted, of which
+a part is only remembered.
+
+Logits are (n, C), columns in order of arrival, the first n_base of them base; `own` (n,) holds each
+image's true column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy.optimize import minimize
+
+from cala.core.rows import Array
+from cala.metrics import session_metrics
+
+RATES = ("accuracy", "base", "novel", "hm", "ausuc")
+PASSES = 20  # over all novel classes, at most
+LOG_SCALE = 6.0  # bound on the logarithm of a fitted scale
+Fit = Callable[[Array, Array, int], Array]
+
+
+def headroom(few: Array, full: Array, own: Array, n_base: int) -> dict[str, dict[str, float]]:
+    """Cross-fitted rates of each oracle, beside those without any.
+
+    Parameters
+    ----------
+    few : (n, C) logits with novel prototypes from the shots
+    full : (n, C) logits with novel prototypes from all training images
+    own : (n,) true columns
+    n_base : number of base columns
+    """
+    rows: dict[str, tuple[Array, Fit]] = {
+        "plain": (few, no_shift),
+        "single_shift": (few, single_shift),
+        "class_shifts": (few, class_shifts),
+        "likely_class_shifts": (few, likely_shifts),
+        "all_images": (full, no_shift),
+        "all_images_single_shift": (full, single_shift),
+    }
+    first = halves(own)
+    return {name: cross_fitted(z, own, n_base, first, fit) for name, (z, fit) in rows.items()}
+
+
+def halves(own: Array, seed: int = 0) -> Array:
+    """(n,) bool: the first of two halves, every class split evenly.
+
+    >>> int(halves(np.array([0, 0, 1, 1, 1, 1])).sum())
+    3
+    """
+    order = np.lexsort((np.random.default_rng(seed).random(len(own)), own))
+    counts = np.bincount(own)
+    rank = np.arange(len(own)) - (np.cumsum(counts) - counts)[own[order]]
+    first = np.empty(len(own), bool)
+    # The odd image of a class goes to either half in turn.
+    first[order] = (rank + own[order]) % 2 == 0
+    return first
+
+
+def cross_fitted(
+    logits: Array, own: Array, n_base: int, first: Array, fit: Fit
+) -> dict[str, float]:
+    """Rates of each half under the shifts fitted to the other, averaged; `fitted`: accuracy of
+    each half under its own."""
+    found, fitted = [], []
+    for train, test in ((first, ~first), (~first, first)):
+        shifted = logits.astype(np.float64)
+        shifted[:, n_base:] += fit(logits[train], own[train], n_base)
+        found.append(session_metrics(shifted[test], own[test], n_base))
+        fitted.append(session_metrics(shifted[train], own[train], n_base).accuracy)
+    rates = {rate: float(np.mean([getattr(m, rate) for m in found])) for rate in RATES}
+    return {**rates, "fitted": float(np.mean(fitted))}
+
+
+def no_shift(logits: Array, own: Array, n_base: int) -> Array:
+    """(N,) zeros."""
+    return np.zeros(logits.shape[1] - n_base)
+
+
+def single_shift(logits: Array, own: Array, n_base: int) -> Array:
+    """(N,) the one shift of all novel columns with the most images right."""
+    z = logits.astype(np.float64)
+    base, base_right = _best(z[:, :n_base], own, 0)
+    novel, novel_right = _best(z[:, n_base:], own, n_base)
+    return np.full(z.shape[1] - n_base, _best_step(base - novel, base_right, novel_right))
+
+
+def class_shifts(logits: Array, own: Array, n_base: int) -> Array:
+    """(N,) a shift for each novel column, by coordinate ascent from the best single one.
+
+    Every step is the best that one column can do, and is taken only if more images are right.
+    """
+    shifts = single_shift(logits, own, n_base)
+    base, base_right = _best(logits[:, :n_base].astype(np.float64), own, 0)
+    # A column behind the last one, so that there always is a second best.
+    novel = np.column_stack([logits[:, n_base:] + shifts, np.full(len(logits), -np.inf)])
+    rows, top = np.arange(len(novel)), _two_best(novel)
+    for _ in range(PASSES):
+        before = shifts.copy()
+        for column in range(len(shifts)):
+            rival = np.where(top[:, 0] == column, top[:, 1], top[:, 0])
+            rest = novel[rows, rival]
+            right = np.where(base >= rest, base_right, rival + n_base == own)
+            switch = np.maximum(base, rest) - novel[:, column]
+            step = _best_step(switch, right, own == n_base + column)
+            if step:
+                shifts[column] += step
+                novel[:, column] += step
+                stale = (top == column).any(1) | (novel[:, column] >= novel[rows, top[:, 1]])
+                top[stale] = _two_best(novel[stale])
+        if np.array_equal(before, shifts):
+            break
+    return shifts
+
+
+def likely_shifts(logits: Array, own: Array, n_base: int) -> Array:
+    """(N,) a shift for each novel column, by maximum likelihood with a free scale.
+
+    It remembers less than `class_shifts` does: cross-entropy counts all images, not only those at
+    the border.
+    """
+    z = logits.astype(np.float64)
+    rows = np.arange(len(z))
+
+    def loss(values: Array) -> tuple[float, Array]:
+        scale = np.exp(values[0])
+        p = scale * z
+        p[:, n_base:] += values[1:]
+        p -= p.max(1, keepdims=True)
+        mine = p[rows, own]
+        np.exp(p, out=p)  # in place: test sets may be large
+        total = p.sum(1)
+        p /= total[:, None]
+        p[rows, own] -= 1
+        slope = np.append(scale * np.vdot(p, z), p[:, n_base:].sum(0))
+        return float(np.mean(np.log(total) - mine)), slope / len(z)
+
+    free = z.shape[1] - n_base
+    bounds = [(-LOG_SCALE, LOG_SCALE), *[(None, None)] * free]
+    found = minimize(loss, np.zeros(1 + free), jac=True, method="L-BFGS-B", bounds=bounds).x
+    return found[1:] / np.exp(found[0])
+
+
+def _best(logits: Array, own: Array, first: int) -> tuple[Array, Array]:
+    """(n,) each row's largest logit, and whether it stands in the true column."""
+    column = logits.argmax(1)
+    return np.take_along_axis(logits, column[:, None], 1)[:, 0], column + first == own
+
+
+def _two_best(logits: Array) -> Array:
+    """(n, 2) columns of each row's largest and second largest logit."""
+    first = logits.argmax(1)
+    rest = logits.copy()
+    rest[np.arange(len(rest)), first] = -np.inf
+    return np.stack([first, rest.argmax(1)], 1)
+
+
+def _best_step(switch: Array, without: Array, with_it: Array) -> float:
+    """The step of some columns with the most images right; 0 where no step gains any.
+
+    switch : (n,) the step at which an image goes over to these columns
+    without, with_it : (n,) whether it is right before and after that
+
+    Of equally good stretches the one nearest to 0 is taken, and of it the middle.
+    """
+    change = with_it.astype(int) - without
+    moved = change != 0
+    at, inverse = np.unique(switch[moved], return_inverse=True)
+    if not len(at):
+        return 0.0
+    gain = np.concatenate([[0], np.cumsum(np.bincount(inverse, change[moved]))])
+    start, end = np.append(-np.inf, at), np.append(at, np.inf)
+    now = int(np.searchsorted(at, 0.0))  # an image at its switch has not gone over yet
+    best = np.flatnonzero(gain == gain.max())
+    if now in best:
+        return 0.0
+    distance = np.maximum(start[best], -end[best])  # from 0 to a stretch that does not hold it
+    place = best[distance.argmin()]
+    low, high = start[place], end[place]
+    if np.isfinite(low) and np.isfinite(high):
+        return float(low + high) / 2
+    edge = float(low if np.isfinite(low) else high)
+    return edge + np.copysign(1e-6 * max(1.0, abs(edge)), edge)  # just inside
