@@ -393,3 +393,19 @@ def test_importing_and_fitting_does_not_import_torch():
     assert out.stdout.split() == [cala.__version__, "False"]
     with pytest.raises(AttributeError, match="no attribute 'Cala'"):
         _ = cala.Cala
+
+
+def test_log_loss_takes_sorted_columns():
+    from sklearn.metrics import log_loss
+
+    x, y = load_digits(return_X_y=True)
+    late = 3  # arrives last, so it is out of order
+    known = y != late
+    model = CalaClassifier("nearest-mean").fit(x[known], y[known])
+    model.partial_fit(x[~known][:5], y[~known][:5])
+    assert model.classes_[-1] == late
+    own = np.take_along_axis(
+        model.predict_proba(x), np.argmax(model.classes_ == y[:, None], 1)[:, None], 1
+    )
+    assert log_loss(y, model.sorted_proba(x)) == pytest.approx(float(-np.log(own).mean()), rel=1e-4)
+    assert log_loss(y, model.predict_proba(x)) > 2 * log_loss(y, model.sorted_proba(x))

@@ -58,7 +58,8 @@ class CalaClassifier(ClassifierMixin, BaseEstimator, GrowingClassifier):  # type
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        Sorted after `fit`; later classes are appended as they arrive.
+        Sorted after `fit`; later classes are appended as they arrive. scikit-learn's `log_loss` takes
+        sorted columns for granted: give it `sorted_proba(X)`.
     prototypes_ : ndarray of shape (n_classes, n_features)
         Class means, in the metric's space.
     beta_ : ndarray of shape (n_classes,)

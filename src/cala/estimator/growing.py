@@ -258,6 +258,15 @@ class GrowingClassifier:
         now = copy.copy(self)
         return np.concatenate([now._head.probabilities(z) for z in now._logits(X)])
 
+    def sorted_proba(self, X: Any) -> NDArray[Any]:
+        """`predict_proba` with its columns in the sorted order of the labels: (n, n_classes).
+
+        scikit-learn's `log_loss` and `roc_auc_score` take columns in that order for granted and
+        do not look at `classes_`, whose order is that of arrival.
+        """
+        now = copy.copy(self)
+        return now.predict_proba(X)[:, np.argsort(now.classes_, kind="stable")]
+
     def decision_function(self, X: Any) -> NDArray[Any]:
         """Adjusted logits (n, n_classes); with two classes their difference (n,)."""
         now = copy.copy(self)
