@@ -10,7 +10,7 @@ from cala.benchmark.terminal import HEADINGS
 from cala.results import COLUMNS, Results
 from cala.statistics import Estimate
 
-LATEX = str.maketrans({"_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "₁": "$_1$"})
+LATEX = str.maketrans({"_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "₁": "$_1$", "±": r"$\pm$"})
 
 
 def markdown(results: Results, draws: Sequence[str], caption: str) -> str:
