@@ -52,7 +52,8 @@ def main() -> None:
         "from 5 images each. Percent of held-out images of all classes seen so far;\n"
         "FPR is the share of novel images taken for a base class (lower is better).\n"
     )
-    screen.print(results_table(results, names, f"Mean of {args.draws} draws (± 95 % interval)"))
+    title = f"Mean of {args.draws} draws (± 95 % interval {results.covered(names)})"
+    screen.print(results_table(results, names, title))
     screen.print()
     pairs = [(name, "nearest-mean") for name in METHODS[1:]]
     title = "Difference to nearest-mean on the same draws (≈: the interval includes 0)"

@@ -120,7 +120,7 @@ def main() -> None:
     costs |= json.loads(path.read_text("utf-8")).get("cost", {}) if path.exists() else {}
     n_images = max(record.n_images for record in records)
     text = [
-        f"Mean of n random draws ± 95 % interval over draws, percent; {n_images:,} "
+        f"Mean of n random draws ± 95 % interval {results.covered(draws)}, percent; {n_images:,} "
         f"{config['split']} images after the last session, seeds {config['seeds']}. Quoted numbers "
         "are of other encoders and far longer training: not comparable with those beside them.",
         "",

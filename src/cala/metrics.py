@@ -180,13 +180,17 @@ def trade_off_of(answers: Answers) -> TradeOff:
     if answers.n_classes <= answers.n_base or answers.n_base == 0:
         nothing = np.full(1, np.nan)
         return TradeOff(np.full(1, -np.inf), nothing, nothing)
-    switch = answers.base - answers.novel
-    is_base = answers.own < answers.n_base
-    own_side = np.where(is_base, answers.base_column, answers.novel_column)
-    right = own_side == answers.own
+    switch, right, is_base = switches_of(answers)
     return trade_off_from_switches(
         switch[is_base], right[is_base], switch[~is_base], right[~is_base]
     )
+
+
+def switches_of(answers: Answers) -> tuple[Floats, NDArray[np.bool_], NDArray[np.bool_]]:
+    """Per image: its switching shift, whether it is right on its own side, whether it is base."""
+    is_base = answers.own < answers.n_base
+    own_side = np.where(is_base, answers.base_column, answers.novel_column)
+    return answers.base - answers.novel, own_side == answers.own, is_base
 
 
 def trade_off_from_switches(

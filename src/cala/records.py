@@ -22,6 +22,8 @@ class Record:
     """One session of one cell.
 
     metrics : name -> value, None where a value does not exist (novel accuracy in session 0)
+    groups : name -> one number per group of test images (`cala.image_groups`); None in records of
+        versions that kept none
     """
 
     method: str
@@ -32,13 +34,17 @@ class Record:
     n_images: int
     metrics: dict[str, float | None]
     schema: int = SCHEMA
+    groups: dict[str, list[float]] | None = None
 
     @property
     def cell(self) -> Cell:
         return self.method, self.draw, self.seed
 
     def line(self) -> str:
-        return json.dumps(asdict(self), ensure_ascii=False, allow_nan=False) + "\n"
+        values = asdict(self)
+        if self.groups is None:
+            del values["groups"]
+        return json.dumps(values, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 FIELDS = {field.name for field in fields(Record)}

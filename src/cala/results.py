@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from cala.image_groups import left_out
 from cala.metrics import SessionMetrics, Summary, summarise
 from cala.records import Record
 from cala.statistics import Estimate, estimate, paired
 
 COLUMNS = tuple(field.name for field in fields(Summary))
 SESSION_COLUMNS = tuple(field.name for field in fields(SessionMetrics))
+
+Floats = NDArray[np.float64]
 
 
 class Results:
@@ -25,10 +30,13 @@ class Results:
 
     def __init__(self, records: Sequence[Record]) -> None:
         self.records = list(records)
-        self._cells: dict[tuple[str, str], dict[int, list[SessionMetrics]]] = {}
+        cells: dict[tuple[str, str], dict[int, list[Record]]] = {}
         for record in sorted(records, key=lambda r: r.session):
-            seeds = self._cells.setdefault((record.method, record.draw), {})
-            seeds.setdefault(record.seed, []).append(_metrics(record))
+            seeds = cells.setdefault((record.method, record.draw), {})
+            seeds.setdefault(record.seed, []).append(record)
+        self._cells = {
+            key: [_Course(found) for found in seeds.values()] for key, seeds in cells.items()
+        }
         self.methods = list(dict.fromkeys(r.method for r in records))
         self.draws = list(dict.fromkeys(r.draw for r in records))
 
@@ -40,34 +48,83 @@ class Results:
     def random_draws(self) -> list[str]:
         return [draw for draw in self.draws if draw != "canonical"]
 
+    def covered(self, draws: Sequence[str]) -> str:
+        """What intervals are over, in words; records of older versions know of draws alone."""
+        found = [m for m in self.methods if self.shared_draws([m], draws)]
+        alone = [m for m in found if not self.estimate(m, "last", draws).groups]
+        if not alone:
+            return "over draws of shots and test images"
+        if alone == found:
+            return "over draws of shots alone, not test images"
+        return f"over draws of shots and test images ({', '.join(alone)}: draws alone)"
+
     def values(self, method: str, column: str, draws: Sequence[str]) -> list[float]:
         """One summary column per draw, seeds averaged inside a draw, in percent."""
         return [
-            100 * float(np.mean([getattr(summarise(s), column) for s in cell.values()]))
-            for draw in draws
-            if (cell := self._cells.get((method, draw)))
+            100 * float(np.mean([getattr(course.summary, column) for course in cell]))
+            for cell in self._found(method, draws)
         ]
 
     def session_values(self, method: str, column: str, draws: Sequence[str]) -> list[list[float]]:
         """Per session, one value per draw, in percent."""
-        cells = [c for draw in draws if (c := self._cells.get((method, draw)))]
-        if not cells:
-            return []
-        sessions = min(len(s) for cell in cells for s in cell.values())
+        cells = self._found(method, draws)
+        sessions = min((len(c.sessions) for cell in cells for c in cell), default=0)
         return [
-            [100 * float(np.mean([getattr(s[t], column) for s in cell.values()])) for cell in cells]
+            [100 * float(np.mean([getattr(c.sessions[t], column) for c in cell])) for cell in cells]
             for t in range(sessions)
         ]
 
     def estimate(self, method: str, column: str, draws: Sequence[str]) -> Estimate:
-        return estimate(self.values(method, column, draws))
+        return estimate(self.values(method, column, draws), self._without(method, column, draws))
 
     def difference(
         self, method: str, reference: str, column: str, draws: Sequence[str]
     ) -> Estimate:
         """Paired over the draws that both have."""
-        shared = self.shared_draws([method, reference], draws)
-        return paired(self.values(method, column, shared), self.values(reference, column, shared))
+        both = method, reference
+        shared = self.shared_draws(both, draws)
+        values = (self.values(m, column, shared) for m in both)
+        return paired(*values, *(self._without(m, column, shared) for m in both))
+
+    def per_session(self, method: str, column: str, draws: Sequence[str]) -> list[Estimate]:
+        """One metric in sessions 0 to T; nothing where the method has none of the draws."""
+        values = self.session_values(method, column, draws)
+        return [estimate(v, self._without(method, column, draws, t)) for t, v in enumerate(values)]
+
+    def session_differences(
+        self, method: str, reference: str, column: str, draws: Sequence[str]
+    ) -> list[Estimate]:
+        """One metric in sessions 0 to T, paired over the draws that both have."""
+        both = method, reference
+        shared = self.shared_draws(both, draws)
+        values = zip(*(self.session_values(m, column, shared) for m in both), strict=True)
+        return [
+            paired(*pair, *(self._without(m, column, shared, t) for m in both))
+            for t, pair in enumerate(values)
+        ]
+
+    def _found(self, method: str, draws: Sequence[str]) -> list[list[_Course]]:
+        return [cell for draw in draws if (cell := self._cells.get((method, draw)))]
+
+    def _without(
+        self, method: str, column: str, draws: Sequence[str], session: int | None = None
+    ) -> Floats | None:
+        """(G,) mean over draws without each group of test images; None unless all records say it.
+
+        session : of a session metric; None for a summary column
+        """
+        cells = self._found(method, draws)
+        counts = {len(course.left_out) for cell in cells for course in cell}
+        if len(counts) != 1 or counts == {0}:
+            return None
+
+        def values(course: _Course) -> list[float]:
+            if session is None:
+                return [getattr(summary, column) for summary in course.left_out_summaries]
+            return [getattr(sessions[session], column) for sessions in course.left_out]
+
+        found = [np.mean([values(course) for course in cell], axis=0) for cell in cells]
+        return 100 * np.mean(found, axis=0)
 
     def as_json(self, reference: str | None = None) -> dict[str, Any]:
         """Everything a table needs, for canonical and random draws apart.
@@ -91,15 +148,44 @@ class Results:
                 c: _plain(self.difference(method, reference, c, draws)) for c in COLUMNS
             },
             "sessions": {
-                c: [_plain(estimate(v)) for v in self.session_values(method, c, draws)]
+                c: [_plain(found) for found in self.per_session(method, c, draws)]
                 for c in SESSION_COLUMNS
             },
         }
 
 
-def _metrics(record: Record) -> SessionMetrics:
+class _Course:
+    """One method, draw and seed over all sessions.
+
+    left_out : the sessions without each group of test images; empty if the records keep no groups
+    """
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self._records = records
+        self.sessions = [_metrics(record) for record in records]
+
+    @cached_property
+    def summary(self) -> Summary:
+        return summarise(self.sessions)
+
+    @cached_property
+    def left_out(self) -> list[list[SessionMetrics]]:
+        found = [left_out(r.groups) if r.groups else None for r in self._records]
+        counts = {len(groups) for groups in found if groups}
+        if len(counts) != 1:
+            return []
+        missing = [_metrics(None)] * counts.pop()
+        by_session = [groups or missing for groups in found]
+        return [list(sessions) for sessions in zip(*by_session, strict=True)]
+
+    @cached_property
+    def left_out_summaries(self) -> list[Summary]:
+        return [summarise(sessions) for sessions in self.left_out]
+
+
+def _metrics(record: Record | None) -> SessionMetrics:
     """A record's metrics; one that is missing is NaN, one that is unknown is passed over."""
-    given = record.metrics
+    given = record.metrics if record else {}
     values = {name: given.get(name) for name in SESSION_COLUMNS}
     return SessionMetrics(**{k: float("nan") if v is None else float(v) for k, v in values.items()})
 

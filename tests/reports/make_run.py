@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
-from cala.metrics import session_metrics
+from cala.image_groups import GROUPS, image_groups, kept_groups
+from cala.metrics import Answers, metrics_of
 from cala.records import Record
 
 ADAPTERS = ("la", "cala", "cala-plus")
@@ -76,7 +77,7 @@ def make_run(
         "machine": {"platform": "Linux", "cpus": 2},
     }  # fmt: skip
     (path / "config.json").write_text(json.dumps(config))
-    lines = []
+    groups, lines = image_groups(world.labels), []
     for place, method in enumerate(methods):
         wobble = 0.25 * np.random.default_rng(place).normal(size=world.centres.shape)
         for number, draw in enumerate(listed):
@@ -87,9 +88,12 @@ def make_run(
             for t in range(sessions + 1):
                 c = base + way * t
                 seen = world.labels < c
-                m = session_metrics((logits + shift)[seen][:, :c], world.labels[seen], base)
-                values = {k: None if v != v else v for k, v in asdict(m).items()}
-                lines.append(Record(method, draw, 0, t, c, int(seen.sum()), values).line())
+                answers = Answers.of((logits + shift)[seen][:, :c], world.labels[seen], base)
+                m = asdict(metrics_of(answers))
+                values = {k: None if v != v else v for k, v in m.items()}
+                kept = kept_groups(answers, groups[seen], GROUPS, curve=t == sessions)
+                record = Record(method, draw, 0, t, c, int(seen.sum()), values, groups=kept)
+                lines.append(record.line())
             if number == 0:
                 write_artifact(
                     path, method, world, logits, beta, shift, similarity, prototypes, listed, names,

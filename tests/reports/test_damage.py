@@ -71,6 +71,25 @@ def test_an_accuracy_that_is_none_takes_its_draw_out(run, value):
     assert study.results.estimate("la", "last", study.draws).n == 2
 
 
+@pytest.mark.parametrize("value", [7, "many", [1, 2], {}, {"base_images": [1]}])
+def test_groups_that_are_none_leave_intervals_over_draws_alone(run, value):
+    records = lines(run)
+    study = make_studies([read_run(run)])[0]
+    assert study.results.estimate("cala", "last", study.draws).groups == 20
+    for record in records:
+        if is_cell(record, "cala", "random:1"):
+            record["groups"] = value
+    write(run, records)
+    found = read_run(run)
+    (note,) = found.notes
+    assert note.startswith("groups is no ")
+    assert note.endswith("these values are left out.")
+    study = make_studies([found])[0]
+    last = {m: study.results.estimate(m, "last", study.draws) for m in ("la", "cala")}
+    assert [(e.n, e.groups) for e in last.values()] == [(3, 20), (3, 0)]
+    assert "(cala: draws alone)" in study.results.covered(study.draws)
+
+
 def test_fields_and_schemas_of_the_future(run):
     records = lines(run)
     records[0]["mood"] = "good"

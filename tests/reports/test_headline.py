@@ -20,14 +20,18 @@ from cala.results import SESSION_COLUMNS
 from problems import blobs
 
 
-def study_of(tmp_path, accuracies):
-    """One study; accuracies : method -> accuracy in the last session, per draw."""
+def study_of(tmp_path, accuracies, groups=None):
+    """One study; accuracies : method -> accuracy in the last session, per draw.
+
+    groups : method -> what all its records keep of groups of test images
+    """
     records = []
     for method, values in accuracies.items():
         for j, value in enumerate(values):
             for session in range(2):
                 metrics = dict.fromkeys(SESSION_COLUMNS, value)
-                records.append(Record(method, f"random:{j}", 0, session, 6 + session, 10, metrics))
+                record = Record(method, f"random:{j}", 0, session, 6 + session, 10, metrics)
+                records.append(dataclasses.replace(record, groups=(groups or {}).get(method)))
     config = {"dataset": "toy", "split": "test"}
     (study,) = make_studies([Run(tmp_path, config, records, sessions=1)])
     return study
@@ -47,10 +51,13 @@ def test_it_speaks_of_the_last_method_even_where_another_is_better(tmp_path):
 @pytest.mark.parametrize(
     ("ours", "words"),
     [
-        ([0.4, 0.41], ", 9.5 ± 6.4 points less than plain on the same 2 draws;"),
-        ([0.6, 0.61], ", 10.5 ± 6.4 points more than plain on the same 2 draws;"),
-        ([0.4, 0.58], ", no measurable difference to plain (−1.0 ± 114.4 points) on the same 2"),
-        ([0.5, 0.5], ", no measurable difference to plain (+0.0 ± 0.0 points) on the same 2"),
+        ([0.4, 0.41], ", 9.5 ± 6.4 points less than plain on the same 2 draws (± over draws alone"),
+        (
+            [0.6, 0.61],
+            ", 10.5 ± 6.4 points more than plain on the same 2 draws (± over draws alone",
+        ),
+        ([0.4, 0.58], ", not distinguishable from plain (−1.0 ± 114.4 points) on the same 2"),
+        ([0.5, 0.5], ", not distinguishable from plain (+0.0 ± 0.0 points) on the same 2"),
         ([0.4], ", 10.0 points less than plain on one draw, which has no interval;"),
         ([0.5], ", as many as plain on one draw, which has no interval;"),
     ],
@@ -58,6 +65,24 @@ def test_it_speaks_of_the_last_method_even_where_another_is_better(tmp_path):
 def test_every_sign_is_said(tmp_path, ours, words):
     plain = [0.5] * len(ours)
     assert words in headline(study_of(tmp_path, {"plain": plain, "ours": ours}))
+
+
+@pytest.mark.parametrize(
+    ("right", "words"),
+    [
+        ([6, 6, 6, 6], ", 10.0 ± 0.0 points more than plain on the same 2 draws and test images;"),
+        ([10, 2, 10, 2], ", not distinguishable from plain (+10.0 ± 73.5 points) on the same 2 d"),
+    ],
+)
+def test_few_test_images_can_not_tell_methods_apart(tmp_path, right, words):
+    """All draws agree on +10 points; whether these are of all images or of some decides."""
+    of, half = [10] * 4, [5] * 4
+    groups = {
+        "plain": {"base_images": of, "base_right": half},
+        "ours": {"base_images": of, "base_right": right},
+    }
+    study = study_of(tmp_path, {"plain": [0.5, 0.5], "ours": [0.6, 0.6]}, groups)
+    assert words in headline(study)
 
 
 def test_one_method_is_compared_with_nothing(tmp_path):

@@ -100,8 +100,9 @@ def write_summary(out: Path, config: dict[str, object], results: Results) -> Non
     random = results.random_draws()
     draws = random or results.draws
     what = f"Mean of {len(random)} random draws" if random else "Canonical draw"
+    over = f" ± 95 % interval {results.covered(draws)}." if len(draws) > 1 else ""
     notes = session_notes(results, draws, bool(config.get("full_sessions")))
-    caption = " ".join([f"{what}, {config.get('split')} images, percent.", *notes])
+    caption = " ".join([f"{what}, {config.get('split')} images, percent.{over}", *notes])
     write_text(out / "table.md", markdown(results, draws, caption))
     write_text(out / "table.tex", latex(results, draws, caption))
     write_text(out / "table.csv", as_csv(results))

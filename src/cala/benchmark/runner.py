@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import asdict
 from functools import partial
 from time import perf_counter
@@ -18,7 +18,7 @@ from cala.benchmark.course_files import Courses
 from cala.benchmark.courses import Course
 from cala.benchmark.draws import make_draw
 from cala.benchmark.sources import Own, Source, source_of
-from cala.benchmark.streaming import streamed_metrics
+from cala.benchmark.streaming import streamed_answers
 from cala.benchmark.threads import one_thread
 from cala.core.rows import Array, StoredRows, where
 from cala.data.embeddings import Embeddings
@@ -28,7 +28,8 @@ from cala.errors import BaseQueryWarning, InputError
 from cala.files import shown
 from cala.heads import ADAPTERS, HEADS, BaseData, Head, default_metric, make_head
 from cala.heads.factory import split_name
-from cala.metrics import SessionMetrics, session_metrics
+from cala.image_groups import image_groups, kept_groups
+from cala.metrics import Answers, SessionMetrics, metrics_of
 from cala.records import Cell, Record
 
 Fit = Callable[[RunConfig, str, int, Embeddings, Protocol], Head]
@@ -93,22 +94,38 @@ def run_draw(
 ) -> list[SessionMetrics]:
     """Metrics of sessions 0..T for one draw; `head` itself is not changed.
 
+    course, added : as for `answers_of_draw`
+    """
+    answers = answers_of_draw(head, data, protocol, draw, course=course, added=added)
+    return [metrics_of(session) for session in answers]
+
+
+def answers_of_draw(
+    head: Head,
+    data: Embeddings,
+    protocol: Protocol,
+    draw: ShotDraw,
+    *,
+    course: Course | None = None,
+    added: Callable[[float, Head], None] = lambda seconds, head: None,
+) -> Iterator[Answers]:
+    """What is answered in sessions 0..T of one draw; `head` itself is not changed.
+
     course : of a host that changes its encoder: its logits stand in for those of the base branch
     added : called in every incremental session with the seconds that learning took, and the head
     """
     grown = _grown(head.fork(), data, protocol, draw, added)
     if isinstance(data.x_test, StoredRows):
-        return streamed_metrics(list(grown), data, protocol.base)
+        yield from streamed_answers(list(grown), data, protocol.base)
+        return
     unit = head.embed(data.x_test)
-    sessions = []
     for session, now in enumerate(grown):
         seen = data.y_test < len(now.classes)
         if course is None:
             logits = now.unit_logits(unit[seen])
         else:
             logits = course.logits[session] + now.shift
-        sessions.append(session_metrics(logits, data.y_test[seen], protocol.base))
-    return sessions
+        yield Answers.of(logits, data.y_test[seen], protocol.base)
 
 
 def _grown(
@@ -203,9 +220,9 @@ def play_cell(
     """One draw for a fitted head; took : seconds of fitting it"""
     clock = _Clock()
     with one_thread():
-        sessions = run_draw(head, data, protocol, draw, course=course, added=clock)
-    cost = _cost(method, draw.name, seed, took, clock, course)
-    return cost, cell_records(method, draw.name, seed, sessions, data, protocol)
+        answers = answers_of_draw(head, data, protocol, draw, course=course, added=clock)
+        records = cell_records(method, draw.name, seed, answers, data, protocol)
+    return _cost(method, draw.name, seed, took, clock, course), records
 
 
 def _cost(
@@ -285,17 +302,24 @@ def cell_records(
     method: str,
     draw: str,
     seed: int,
-    sessions: list[SessionMetrics],
+    sessions: Iterable[Answers],
     data: Embeddings,
     protocol: Protocol,
 ) -> list[Record]:
-    """A finished cell as records."""
+    """A finished cell as records.
+
+    Tables show AUSUC and NCR of the last session, so only this one keeps them by group.
+    """
+    groups = image_groups(data.y_test)
+    n_groups = int(groups.max(initial=-1)) + 1
     records = []
-    for session, metrics in enumerate(sessions):
+    for session, answers in enumerate(sessions):
         n_classes = protocol.base + protocol.way * session
-        values = {k: None if math.isnan(v) else v for k, v in asdict(metrics).items()}
-        n_images = int((data.y_test < n_classes).sum())
-        records.append(Record(method, draw, seed, session, n_classes, n_images, values))
+        seen, metrics = data.y_test < n_classes, asdict(metrics_of(answers))
+        values = {k: None if math.isnan(v) else v for k, v in metrics.items()}
+        kept = kept_groups(answers, groups[seen], n_groups, curve=session == protocol.sessions)
+        cell = (method, draw, seed, session, n_classes, int(seen.sum()), values)
+        records.append(Record(*cell, groups=kept))
     return records
 
 

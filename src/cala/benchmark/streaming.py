@@ -10,14 +10,14 @@ import numpy as np
 from cala.core.rows import StoredRows
 from cala.data.embeddings import Embeddings
 from cala.heads import Head
-from cala.metrics import Answers, SessionMetrics, metrics_of
+from cala.metrics import Answers
 
 SCORES = 2**23  # numbers at a time: 32 MB of rows or of logits
 FIGURE_SCORES = 2**25  # rows × classes of the sample that figures are drawn from
 
 
-def streamed_metrics(heads: Sequence[Head], data: Embeddings, n_base: int) -> list[SessionMetrics]:
-    """Metrics of each session; every test row is read and embedded once.
+def streamed_answers(heads: Sequence[Head], data: Embeddings, n_base: int) -> list[Answers]:
+    """Answers of each session; every test row is read and embedded once.
 
     heads : as they were after each session; a row counts from the session that knows its class on
     """
@@ -34,7 +34,7 @@ def streamed_metrics(heads: Sequence[Head], data: Embeddings, n_base: int) -> li
             # Columns that stay are the same in every session: earlier ones see fewer of them.
             scores = head.unit_logits(unit[seen]) if logits is None else logits[seen, :known]
             found.append(Answers.of(scores, labels[seen], n_base))
-    return [metrics_of(Answers.joined(found)) for found in parts]
+    return [Answers.joined(found) for found in parts]
 
 
 def for_figures(data: Embeddings, n_classes: int) -> Embeddings:

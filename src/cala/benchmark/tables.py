@@ -10,11 +10,11 @@ from cala.benchmark.terminal import HEADINGS
 from cala.results import COLUMNS, Results
 from cala.statistics import Estimate
 
-LATEX = str.maketrans({"_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "₁": "$_1$"})
+LATEX = str.maketrans({"_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "₁": "$_1$", "±": r"$\pm$"})
 
 
 def markdown(results: Results, draws: Sequence[str], caption: str) -> str:
-    """One row per method, mean ± half width of the 95 % interval over draws, in percent."""
+    """One row per method, mean ± half width of the 95 % interval, in percent."""
     lines = [caption, "", "| method | " + " | ".join(HEADINGS.values()) + " |"]
     lines.append("|---" * (len(HEADINGS) + 1) + "|")
     for method in results.methods:
@@ -56,4 +56,4 @@ def as_csv(results: Results) -> str:
 def _text(cell: Estimate, between: str) -> str:
     if cell.n == 0 or cell.mean != cell.mean:
         return "–"
-    return f"{cell.mean:.1f}" + ("" if cell.n < 2 else f"{between}{cell.half:.1f}")
+    return f"{cell.mean:.1f}" + ("" if cell.half != cell.half else f"{between}{cell.half:.1f}")

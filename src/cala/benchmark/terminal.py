@@ -103,5 +103,6 @@ def _difference(cell: Estimate) -> str:
 def _cell(cell: Estimate, mean: str, half: str) -> str:
     if cell.n == 0:
         return "–"
-    below = "" if cell.n < 2 else "\n" + half.format(cell.half)
+    unknown = cell.n < 2 or (cell.half != cell.half and cell.mean == cell.mean)
+    below = "" if unknown else "\n" + half.format(cell.half)
     return mean.format(cell.mean) + below

@@ -239,14 +239,18 @@ def print_results(
         screen.print()
     random = results.random_draws()
     if random:
-        title = f"Mean of {len(random)} random draws, {split} images (± 95 % interval over draws)"
+        title = f"Mean of {len(random)} random draws, {split} images"
+        title += f" (± 95 % interval {results.covered(random)})" * (len(random) > 1)
         screen.print(results_table(results, random, title))
         screen.print()
         chosen = reference or results.methods[0]
         others = [m for m in results.methods if m != chosen]
         pairs = [(m, chosen) for m in others if results.shared_draws([m, chosen], random)]
         if pairs:
-            title = f"Difference to {chosen} on the same draws (≈: the interval includes 0)"
+            title = (
+                f"Difference to {chosen} on the same draws and images (≈: not distinguishable, the "
+                "interval includes 0)"
+            )
             screen.print(differences_table(results, random, pairs, title))
             screen.print()
     for note in session_notes(results, random or results.draws, full_sessions):

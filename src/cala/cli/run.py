@@ -37,8 +37,8 @@ def run(
 ) -> None:
     """Run methods over the same draws of a protocol.
 
-    Means with intervals; differences are paired over draws. Stopped at any moment,
-    the same command continues where it was.
+    Means with intervals over draws of shots and test images; differences are paired.
+    Stopped at any moment, the same command continues where it was.
 
     Example: cala run cifar100 --embeddings cifar100.npz --draws canonical,random:20
 

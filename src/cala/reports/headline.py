@@ -35,12 +35,13 @@ def headline(study: Study) -> str:
 
 
 def _difference(gain: Estimate, first: str) -> str:
-    """More, less, or no measurable difference, with the number in every case."""
-    count = f"the same {gain.n} draws" if gain.n > 1 else "one draw, which has no interval"
+    """More, less, or not distinguishable, with the number in every case."""
+    over = "and test images" if gain.groups else "(± over draws alone, not test images)"
+    count = f"the same {gain.n} draws {over}" if gain.n > 1 else "one draw, which has no interval"
+    half = f" ± {gain.half:.1f}" if gain.half == gain.half else ""
     if gain.n > 1 and not gain.clear:
-        size = f"{gain.mean:+.1f} ± {gain.half:.1f} points".replace("-", "−")
-        return f"no measurable difference to {first} ({size}) on {count}"
-    half = f" ± {gain.half:.1f}" if gain.n > 1 else ""
+        size = f"{gain.mean:+.1f}{half} points".replace("-", "−")
+        return f"not distinguishable from {first} ({size}) on {count}"
     if gain.mean == 0:
         return f"as many as {first} on {count}"
     word = "more" if gain.mean > 0 else "less"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from cala.files import shown
+from cala.image_groups import left_out
 from cala.records import FIELDS, Record, parse_line
 from cala.results import SESSION_COLUMNS
 
@@ -54,8 +55,9 @@ class Lines:
             names = ", ".join(sorted(map(shown, self.unknown)))
             found.append(f"Unknown fields are passed over: {names}.")
         for name, wrong in self.wrong.items():
-            what = RULES[name][1] if name in RULES else "rate from 0 to 1"
-            gone = "values" if name in SESSION_COLUMNS and name != "accuracy" else "records"
+            what = RULES[name][1] if name in RULES else OTHERS.get(name, "rate from 0 to 1")
+            dropped = name in RULES or name == "accuracy"
+            gone = "records" if dropped else "values"
             count = f"{wrong.count} of {self.total} records"
             first = wrong.first if wrong.count == 1 else f"first: {wrong.first}"
             found.append(f"{name} is no {what} in {count} ({first}); these {gone} are left out.")
@@ -110,7 +112,11 @@ def _with_sound_rates(record: Record, found: Lines) -> Record | None:
         if name == "accuracy":
             return None
         metrics[name] = None
-    return replace(record, metrics=metrics)
+    groups = record.groups
+    if groups is not None and left_out(groups) is None:
+        found.blame("groups", groups, record)
+        groups = None
+    return replace(record, metrics=metrics, groups=groups)
 
 
 def _is_rate(value: object) -> bool:
@@ -142,6 +148,9 @@ RULES: dict[str, tuple[Callable[[object], str | int | None], str]] = {
     "session": (_whole_number(0, MOST_SESSIONS), f"whole number from 0 to {MOST_SESSIONS}"),
     "n_classes": (_whole_number(1), "whole number from 1"),
 }
+
+
+OTHERS = {"groups": "counts of groups of test images"}
 
 
 def _clip(words: str, most: int = 40) -> str:

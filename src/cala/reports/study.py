@@ -15,7 +15,7 @@ from cala.reports.headroom import Headroom
 from cala.reports.naming import adapter_of, host_of
 from cala.reports.run import Run
 from cala.results import Results
-from cala.statistics import Estimate, estimate, paired
+from cala.statistics import Estimate
 
 NOTHING = Estimate(math.nan, math.nan, 0)
 
@@ -114,16 +114,12 @@ class Study:
 
     def per_session(self, method: str, column: str) -> list[Estimate]:
         """Sessions 0 to T over the study's draws; nothing where the method has none of them."""
-        found = self.results.session_values(method, column, self.draws)
-        return [estimate(v) for v in found] or [NOTHING] * (self.sessions + 1)
+        found = self.results.per_session(method, column, self.draws)
+        return found or [NOTHING] * (self.sessions + 1)
 
     def gains(self, method: str, reference: str) -> list[Estimate]:
         """Accuracy above a reference in sessions 0 to T, paired on the draws that both have."""
-        draws = self.results.shared_draws([method, reference], self.draws)
-        ours, theirs = (
-            self.results.session_values(m, "accuracy", draws) for m in (method, reference)
-        )
-        found = [paired(a, b) for a, b in zip(ours, theirs, strict=True)]
+        found = self.results.session_differences(method, reference, "accuracy", self.draws)
         return found or [NOTHING] * (self.sessions + 1)
 
     def adapter(self, method: str) -> str | None:

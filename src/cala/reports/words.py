@@ -5,6 +5,8 @@ from __future__ import annotations
 from cala.reports.study import Study
 from cala.results import Results
 
+NOT_COVERED = "it does not cover encoders or training seeds."
+
 
 def over_draws(study: Study, band: bool = False) -> str:
     """What a ± (or a band) in this study means."""
@@ -18,8 +20,8 @@ def over_draws(study: Study, band: bool = False) -> str:
     except_for = f" ({', '.join(fewer)})" if fewer else ""
     mark = "the band is" if band else "± is half"
     return (
-        f"Mean of n = {most} {which} of the shots{except_for}; {mark} the 95 % t-interval over "
-        f"draws: it covers the sampling of shots, not of encoders or test images.{sessions(study)}"
+        f"Mean of n = {most} {which} of the shots{except_for}; {mark} the 95 % t-interval "
+        f"{study.results.covered(study.draws)}; {NOT_COVERED}{sessions(study)}"
     )
 
 

@@ -54,7 +54,7 @@ def tradeoff(study: Study) -> Picture | None:
     caption = (
         f"Every point of a curve is what one constant shift of all novel classes would give; the "
         f"large outlined marker is where the method stands. One draw ({draw}, n = 1), last "
-        f"session, {study.split} images; intervals of AUSUC over draws are in the main table."
+        f"session, {study.split} images; intervals of AUSUC are in the main table."
     )
     best = max(found)
     alt = f"Trade-off curves of {len(found)} methods; {best[2]} has the largest area."

@@ -90,7 +90,7 @@ def _from_runs(study: Study) -> GammaSweep | None:
         gain = results.difference(name, zero, "last", draws) if zero else nothing
         points.append(GammaPoint(gamma, last, avg, gain))
     n = max(p.last.n for p in points)
-    words = f"Mean of n = {n} draws, ± half the 95 % t-interval over draws."
+    words = f"Mean of n = {n} draws, ± half the 95 % t-interval {results.covered(draws)}."
     return GammaSweep(method, points, words if n > 1 else "One draw (n = 1), no interval.")
 
 
@@ -106,7 +106,6 @@ def _from_artifact(study: Study) -> GammaSweep | None:
         values = (row[-1], row.mean(), row[-1] - accuracy[0, -1])
         points.append(GammaPoint(gamma, *(Estimate(float(v), float("nan"), 1) for v in values)))
     words = (
-        f"The {artifact.draw} draw alone (n = 1), no interval; `cala ablate gamma` gives intervals "
-        "over draws."
+        f"The {artifact.draw} draw alone (n = 1), no interval; `cala ablate gamma` gives intervals."
     )
     return GammaSweep(study.focus, points, words)

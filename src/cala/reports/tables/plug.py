@@ -21,8 +21,8 @@ def plug_table(study: Study) -> Table:
         rows.append(Row(_host_cells(study, host)))
         rows += [Row(_gain_cells(study, host, m)) for h, m in pairs if h == host]
     caption = (
-        "Hosts and what adapters add to them, in points, paired on the same draws (≈: the interval "
-        f"includes 0). {over_draws(study)}"
+        "Hosts and what adapters add to them, in points, paired on the same draws and test images "
+        f"(≈: not distinguishable, the interval includes 0). {over_draws(study)}"
     )
     rows += _quoted(study.sessions)
     here = is_quoted_set("plug", study.dataset)

@@ -7,6 +7,7 @@ from typing import Any
 from cala.files import counted, shown
 from cala.reports.run import Run
 from cala.reports.table import Row, Table, text
+from cala.results import Results
 
 SELECTION = {
     "validation": "validation: pseudo sessions of base classes; test images choose nothing",
@@ -44,10 +45,19 @@ def protocol_table(run: Run, name: str) -> Table:
         **{f"embeddings of {shown(host)}": _embeddings(_dict(of)) for host, of in own.items()},
         "versions": ", ".join(f"{k} {v}" for k, v in versions.items()),
         "hardware": f"{machine.get('platform')}, {machine.get('cpus')} CPUs",
-        "intervals": "95 % t-intervals over draws; differences are paired on the same draws",
+        "intervals": _intervals(run),
     }
     rows = [Row([text(k), text(v if v not in (None, "") else "unknown")]) for k, v in facts.items()]
     return Table(name, "Protocol", f"Run {shown(run.path.name)}.", ["what", "value"], rows)
+
+
+def _intervals(run: Run) -> str:
+    results = Results(run.records)
+    over = results.covered(results.random_draws() or results.draws)
+    return (
+        f"95 % t-intervals {over}, not encoders or training seeds; differences are paired on the "
+        "same draws and test images"
+    )
 
 
 def _trained(config: dict[str, Any]) -> dict[str, str]:

@@ -27,7 +27,8 @@ def sessions_table(study: Study) -> Table:
     focus = study.focus
     caption = (
         f"Accuracy over all classes seen so far in each session, percent. {over_draws(study)} "
-        f"Δ_last: what {focus} gains over the row in the last session, paired on the same draws."
+        f"Δ_last: what {focus} gains over the row in the last session, paired on the same draws "
+        "and test images."
     )
     return Table("sessions", "Accuracy in each session", caption, _columns(sessions), rows, notes)
 

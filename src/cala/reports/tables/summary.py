@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from cala.reports.study import Study
 from cala.reports.table import Row, Table, difference, mark_best, number, plain, text
-from cala.reports.words import over_draws
+from cala.reports.words import NOT_COVERED, over_draws
 
 COLUMNS = {
     "last": "last",
@@ -56,8 +56,9 @@ def difference_table(study: Study) -> Table | None:
         found = [study.results.difference(method, first, c, study.draws) for c in columns]
         rows.append(Row([text(method), *map(difference, found), plain(n, 0)]))
     caption = (
-        f"Points above {first}, paired on the n draws that both have; half the 95 % t-interval "
-        "below each, with ≈ instead of ± where it includes 0."
+        f"Points above {first}, paired on test images and on the n draws that both have; half the "
+        "95 % t-interval below each, with ≈ instead of ± where it includes 0: not distinguishable. "
+        f"It is {study.results.covered(study.draws)}; {NOT_COVERED}"
     )
     return Table(
         "differences", f"Differences to {first}", caption, ["method", *columns.values(), "n"], rows
