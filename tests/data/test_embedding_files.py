@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import sys
 import zipfile
 from contextlib import suppress
 from dataclasses import fields, replace
@@ -17,10 +16,6 @@ from cala.core.fakes import FakePool
 from cala.data.embeddings import Embeddings, load_embeddings, save_embeddings
 from cala.errors import InputError
 from data.embedding_arrays import arrays, write
-
-
-def parquet() -> None:
-    pytest.importorskip("pyarrow", reason="pip install pyarrow")
 
 
 def whole(d: int = 3) -> Embeddings:
@@ -50,11 +45,9 @@ def same(a: object, b: object) -> bool:
     return a == b
 
 
-@pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".parquet", ".NPZ"])
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".NPZ"])
 @pytest.mark.parametrize("content", ["everything", "what is needed", "no test rows"])
 def test_what_is_saved_is_loaded(tmp_path, suffix, content):
-    if suffix == ".parquet":
-        parquet()
     data = whole()
     if content != "everything":
         data = Embeddings(data.x_train, data.y_train, data.x_test, data.y_test)
@@ -67,10 +60,8 @@ def test_what_is_saved_is_loaded(tmp_path, suffix, content):
     assert [p.name for p in tmp_path.iterdir()] == [path.name], "nothing is left beside it"
 
 
-@pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".parquet"])
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
 def test_half_precision_when_asked(tmp_path, suffix):
-    if suffix == ".parquet":
-        parquet()
     data = whole(64)
     full, half = (
         save_embeddings(tmp_path / f"{name}{suffix}", data, half=name == "half")
@@ -221,10 +212,8 @@ def test_a_mask_that_marks_nothing_is_none(tmp_path):
         load_embeddings(write(tmp_path, **few, holdout=np.array([0, 1])))
 
 
-@pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".parquet"])
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
 def test_files_cut_short_or_of_another_kind(tmp_path, suffix):
-    if suffix == ".parquet":
-        parquet()
     good = save_embeddings(tmp_path / f"good{suffix}", whole()).read_bytes()
     broken = tmp_path / f"broken{suffix}"
     cuts = [good[:n] for n in (0, 1, 8, 100, len(good) // 2, len(good) - 30, len(good) - 1)]
@@ -283,7 +272,7 @@ def test_places_without_a_file(tmp_path):
     with pytest.raises(InputError, match="nul"):
         load_embeddings("nul\0byte.npz")
     (tmp_path / "a.csv").write_text("1,2")
-    with pytest.raises(InputError, match=r"must end in \.npz, \.safetensors, \.parquet"):
+    with pytest.raises(InputError, match=r"must end in \.npz, \.safetensors"):
         load_embeddings(tmp_path / "a.csv")
 
 
@@ -295,46 +284,3 @@ def test_safetensors_of_other_hands(tmp_path):
         save_file(arrays(scale=None), path, metadata=header)
         with pytest.raises(InputError, match=r"a\.safetensors"):
             load_embeddings(path)
-
-
-def test_parquet_names_its_extra(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    path = tmp_path / "a.parquet"
-    with pytest.raises(InputError, match=r"'\.\[parquet\]'"):
-        save_embeddings(path, whole())
-    path.write_bytes(b"PAR1")
-    with pytest.raises(InputError, match=r"'\.\[parquet\]'"):
-        load_embeddings(path)
-
-
-def test_parquet_of_other_hands(tmp_path):
-    parquet()
-    import pyarrow as pa
-    from pyarrow import parquet as pq
-
-    path = tmp_path / "a.parquet"
-    columns = {
-        "part": ["train"] * 4 + ["test"] * 2,
-        "label": ["cat", "cat", "dog", "dog", "cat", "dog"],
-        "vector": [[float(i), 1.0] for i in range(6)],
-        "note": list("abcdef"),
-    }
-    pq.write_table(pa.table(columns), path)
-    data = load_embeddings(path)
-    assert data.class_names == ("cat", "dog")
-    assert data.x_train.tolist() == [[0, 1], [1, 1], [2, 1], [3, 1]]
-    assert (data.names_train, data.holdout, data.fakes) == (None, None, None)
-    for change, message in (
-        ({"part": ["train"] * 4 + ["dev"] * 2}, "part is 'dev'"),
-        ({"vector": [[1.0]] * 5 + [[1.0, 2.0]]}, "vector is empty or of different lengths"),
-        ({"vector": [[1.0]] * 5 + [None]}, "vector is empty or of different lengths"),
-        ({"vector": [1.0] * 6}, "cannot be read as"),
-        ({"label": [0, 0, 1, None, 0, 1]}, "y_train is object"),
-        ({"part": ["train"] * 3 + ["test", "fake", "fake"]}, "need pair_a and pair_b"),
-    ):
-        pq.write_table(pa.table({**columns, **change}), path)
-        with pytest.raises(InputError, match=message):
-            load_embeddings(path)
-    pq.write_table(pa.table({k: v for k, v in columns.items() if k != "label"}), path)
-    with pytest.raises(InputError, match="lacks the column label: it has part, vector, note"):
-        load_embeddings(path)

@@ -152,9 +152,6 @@ def test_parts_travel_with_the_file(tmp_path, suffix):
 def test_parts_that_do_not_fit_are_named(tmp_path):
     with pytest.raises(InputError, match="virtual is float64, or holds NaN"):
         load_embeddings(write(tmp_path, **{"part.virtual": np.array([[np.nan]])}))
-    data = replace(load_embeddings(write(tmp_path)), parts={"virtual": virtual(1)})
-    with pytest.raises(InputError, match="a table has no place"):
-        save_embeddings(tmp_path / "table.parquet", data)
 
 
 def test_the_room_needs_no_torch():

@@ -22,7 +22,7 @@ def encode(
         ...,
         "-o",
         "--out",
-        help="Embeddings file (.npz, .safetensors, .parquet), or a folder NAME.shards that is "
+        help="Embeddings file (.npz, .safetensors), or a folder NAME.shards that is "
         "written part by part, for collections of any size.",
     ),
     encoder: str = typer.Option(

@@ -36,7 +36,7 @@ def datasets(as_json: bool = AS_JSON) -> None:
     from cala.data.sets import DATASETS
 
     found = {name: DATASETS.summary(name) for name in DATASETS}
-    found["features:FILE"] = "embeddings of any set, as .npz, .safetensors or .parquet"
+    found["features:FILE"] = "embeddings of any set, as .npz or .safetensors"
     _print(found, as_json)
 
 

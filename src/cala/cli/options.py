@@ -60,7 +60,7 @@ class BenchOptions:
     embeddings: list[str] | None = typer.Option(
         None,
         metavar="[HOST=]FILE",
-        help="Embeddings file (.npz, .safetensors, .parquet) or folder NAME.shards. Again as "
+        help="Embeddings file (.npz, .safetensors) or folder NAME.shards. Again as "
         "HOST=FILE: for that host's methods, of the same images, such as alice=alice.npz for "
         "alice and alice+cala.",
         show_default=False,

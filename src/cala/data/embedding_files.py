@@ -1,4 +1,4 @@
-"""Embeddings files as named arrays: `.npz`, `.safetensors`, `.parquet`; nothing is checked here."""
+"""Embeddings files as named arrays: `.npz` or `.safetensors`; nothing is checked here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cala.errors import InputError
 from cala.files import atomic, reason, shown
 
 KNOWN = (*REQUIRED, *OPTIONAL)
-SUFFIXES = (".npz", ".safetensors", ".parquet")
+SUFFIXES = (".npz", ".safetensors")
 
 
 def is_known(name: str) -> bool:
@@ -47,11 +47,6 @@ def write_members(path: Path, members: Members, compress: bool = False) -> None:
     suffix = _suffix(path)
     if compress and suffix != ".npz":
         raise InputError(f"{shown(path)}: only .npz files can be compressed")
-    if suffix == ".parquet" and any(name.startswith(PART) for name in members):
-        raise InputError(
-            f"{shown(path)}: a table has no place for what was trained beside the encoder: write "
-            ".npz or .safetensors"
-        )
     write = _compress_npz if compress else _WRITERS[suffix]
     try:
         with atomic(path) as temporary:
@@ -164,25 +159,11 @@ def _write_safetensors(path: Path, members: Members) -> None:
     save_file(tensors, path, metadata=header)
 
 
-def _read_parquet(path: Path) -> tuple[dict[str, NDArray[Any]], tuple[str, ...]]:
-    from cala.data.embedding_parquet import read_parquet
-
-    return read_parquet(path)
-
-
-def _write_parquet(path: Path, members: Members) -> None:
-    from cala.data.embedding_parquet import write_parquet
-
-    write_parquet(path, members)
-
-
 _READERS: dict[str, Callable[[Path], tuple[dict[str, NDArray[Any]], tuple[str, ...]]]] = {
     ".npz": _read_npz,
     ".safetensors": _read_safetensors,
-    ".parquet": _read_parquet,
 }
 _WRITERS: dict[str, Callable[[Path, Members], None]] = {
     ".npz": _write_npz,
     ".safetensors": _write_safetensors,
-    ".parquet": _write_parquet,
 }

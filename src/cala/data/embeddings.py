@@ -137,7 +137,7 @@ class Embeddings:
 def load_embeddings(path: str | Path) -> Embeddings:
     """Read an embeddings file; what is missing or does not fit is named.
 
-    `.npz`, `.safetensors`, `.parquet` (with the extra `parquet`), or a folder of shards, whose rows
+    `.npz`, `.safetensors`, or a folder of shards, whose rows
     stay on the disk. String labels become places in `class_names`, or in the sorted order of the
     labels where the file names no classes.
     """

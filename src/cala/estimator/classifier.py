@@ -22,8 +22,8 @@ class CalaClassifier(ClassifierMixin, BaseEstimator, GrowingClassifier):  # type
 
     `fit` learns the base classes and, on fake classes mixed from them, how far to favour a class
     known from few examples. `partial_fit` then adds classes, or examples of known ones, without
-    touching any other class. Only sums, counts, base statistics and the adapter are kept, never
-    the training embeddings.
+    touching any other class. Only sums, counts, base statistics, the adapter and a sample of at
+    most 2,000 base rows are kept, never all training embeddings.
 
     Threads may share a classifier. A change is one step: who predicts meanwhile sees all of it or
     nothing, and changes made at the same time all take place, one after the other. To read
@@ -47,7 +47,8 @@ class CalaClassifier(ClassifierMixin, BaseEstimator, GrowingClassifier):  # type
         Operating point: see `set_operating_point`.
     max_base_loss : float, default=None
         Operating point: accuracy that base classes may lose, such as 0.01, against what they
-        have before any class is added.
+        have before any class is added. The shift follows the classes that arrive, so that no more
+        is lost with 95 % confidence.
     expected_novel : int, default=None
         How many classes will be added in all; None prepares for 2/3 of the base classes.
     shots : int or tuple of int, default=None
@@ -58,8 +59,8 @@ class CalaClassifier(ClassifierMixin, BaseEstimator, GrowingClassifier):  # type
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        Sorted after `fit`; later classes are appended as they arrive. scikit-learn's `log_loss` takes
-        sorted columns for granted: give it `sorted_proba(X)`.
+        Sorted after `fit`; later classes are appended as they arrive. scikit-learn's `log_loss`
+        takes sorted columns for granted: give it `sorted_proba(X)`.
     prototypes_ : ndarray of shape (n_classes, n_features)
         Class means, in the metric's space.
     beta_ : ndarray of shape (n_classes,)

@@ -218,7 +218,8 @@ class GrowingClassifier:
         objective : "accuracy" (where the adapter was trained to be) or "harmonic" (largest
             harmonic mean of base and novel accuracy on fake classes)
         max_base_loss : as far towards the new classes as this loss of base accuracy allows,
-            against what it is without any new class (so 0.01 is stricter than it sounds)
+            against what it is without any new class (so 0.01 is stricter than it sounds); the
+            shift follows the classes that arrive, so that no more is lost
         delta : the shift itself
         """
         return self._change(lambda now: now._moved(objective, max_base_loss, delta))
