@@ -329,10 +329,9 @@ def row(name: str, one: dict[str, Any]) -> str:
         f"{mean:+.2f} ± {half:.2f}"
         for mean, half in (one["to same metric"], one["to better metric"])
     )
-    return (
-        f"| {name} | {one['draws']} | {one['cosine']:.1f} | {one['whitened']:.1f} | {one['default']:.1f} "
-        f"| {same} | {better} | {one['ECE base']:.1f} | {one['ECE novel']:.1f} |"
-    )
+    plain = " | ".join(f"{one[key]:.1f}" for key in ("cosine", "whitened", "default"))
+    errors = " | ".join(f"{one[key]:.1f}" for key in ("ECE base", "ECE novel"))
+    return f"| {name} | {one['draws']} | {plain} | {same} | {better} | {errors} |"
 
 
 def summary(found: dict[str, Any]) -> str:
