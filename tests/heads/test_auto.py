@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cala.core.fakes import FakePool
-from cala.heads import BaseData, make_head, restore_head
+from cala.heads import BaseData, auto, make_head, restore_head
 from cala.heads.auto import asks_fakes, simplest
 
 
@@ -125,3 +125,17 @@ def test_a_host_of_another_system_is_guarded_too():
     head = make_head("teen+auto").fit_base(BaseData(x, y))
     assert head.host.name == "teen"
     assert head.report["trials"] > 0
+
+
+def test_half_a_shift_where_nobody_said_what_the_encoder_saw(monkeypatch):
+    monkeypatch.setattr(auto, "simplest", lambda candidates: 1)  # one shift for all
+    x, y = gaussian(12)
+    told, untold = (
+        make_head("auto", metric="cosine").fit_base(BaseData(x, y, holdout=holdout))
+        for holdout in (np.ones(len(y), bool), None)
+    )
+    assert told.report["shift"] == untold.report["shift"] == "one"
+    shots = gaussian(13, 3, 5)[0][:5]
+    for head in (told, untold):
+        head.add(shots, np.full(5, 50))
+    np.testing.assert_allclose(untold.shift, told.shift / 2, rtol=1e-5)

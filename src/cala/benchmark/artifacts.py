@@ -135,7 +135,8 @@ def describe_artifact(
     if named is None and protocol.expected is not None and not protocol.order:
         named = protocol.expected.classes
     known: Any = head
-    fallen = head.adapted and known.trained_as.adapter != known.recipe.adapter
+    chosen = head.adapted and known.recipe.guarded  # `auto` chooses, which is no fallback
+    fallen = head.adapted and not chosen and known.trained_as.adapter != known.recipe.adapter
     return {
         "host": host,
         "adapter": adapter,

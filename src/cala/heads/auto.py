@@ -93,9 +93,11 @@ class AutoHead(AdaptedHead):
             chosen, shift = list(values)[simplest(list(values.values()))]
         judged = trials[chosen].judged
         recipe = replace(SHIFTS[shift], novel=self.recipe.novel, shots=self.recipe.shots)
+        adapter = _trained(recipe, trials[chosen].learned)
+        recipe = replace(recipe, gamma=caution * recipe.gamma)
         fitted._host = hosts[chosen]
-        fitted.trained_as, fitted.gamma = recipe, caution * recipe.gamma
-        fitted.adapter = _trained(recipe, trials[chosen].learned)
+        fitted.trained_as, fitted.gamma = recipe, recipe.gamma
+        fitted.adapter = adapter
         curve = judged or self._fake_trials(fitted._host, data).judged
         added = [fitted.gamma * fitted.adapter(e.context) for e in curve]
         fitted.curve = pseudo_trade_off(curve, added)
