@@ -87,7 +87,7 @@ def losses_within(share: float, n: int) -> int:
 
     lost = np.arange(int(share * n) + 1)
     bound = beta.ppf(CONFIDENCE, lost + 1, np.maximum(n - lost, 1e-9))
-    return int(max(np.count_nonzero(bound <= share) - 1, 0))
+    return max(int(np.count_nonzero(bound <= share)) - 1, 0)
 
 
 def _inside(curve: TradeOff, index: int) -> float:
