@@ -36,7 +36,7 @@ from cala.heads.table import TableHead
 GROUPS = 3  # of base classes, each held out in turn
 FEWEST_REPEATS = 2  # of holding every class out once
 HELD_OUT, MOST_REPEATS = 120, 12  # so many classes in all
-JUDGES = 12  # trials that judge shifts, which take longer to learn
+JUDGES, FOLDS = 12, 4  # trials that judge shifts, which take longer to learn
 CAUTION = 0.5  # share of a shift that is used where nobody said what the encoder was trained on
 QUERY_SHARE = 0.2  # of the rows of classes that stay
 ROWS_PER_CLASS = 100  # that a trial learns from at the most
@@ -151,7 +151,7 @@ SHIFTS = {
 class Trials:
     """Episodes that a host and its shifts are judged by.
 
-    learned : what shifts learn from; where it is `judged` too, from all but the one that judges
+    learned : what shifts learn from; where it is `judged` too, they are cross-validated
     judged : all of them judge the host, the first `most` its shifts
     """
 
@@ -166,13 +166,15 @@ class Trials:
         """
         judges = self.judged[: self.most]
         apart = self.learned is not self.judged
-        found: list[float] = []
-        for episode in judges:
-            if not found or not apart:
-                others = self.learned if apart else [e for e in judges if e is not episode]
-                adapter = _trained(recipe, others)
-            found.append(value(episode, caution * recipe.gamma * adapter(episode.context)))
-        return found
+        folds = 1 if apart else min(FOLDS, len(judges))
+        found = np.zeros(len(judges))
+        for fold in range(folds):
+            others = [e for i, e in enumerate(judges) if i % folds != fold]
+            adapter = _trained(recipe, self.learned if apart else others)
+            for i in range(fold, len(judges), folds):
+                shift = caution * recipe.gamma * adapter(judges[i].context)
+                found[i] = value(judges[i], shift)
+        return found.tolist()
 
     def advantage(self, value: Objective) -> float:
         """How much more all episodes are worth to the host alone than the first ones are."""
