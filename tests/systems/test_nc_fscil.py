@@ -13,7 +13,6 @@ from cala.errors import InputError
 from cala.heads import HEADS, make_head
 from cala.heads.base_data import BaseData
 from cala.systems.nc_fscil import NAME, VERTICES, Neck, _one_less, turn_neck
-from cala.systems.registry import SYSTEMS
 from problems import blobs, first_of, random_parts
 
 pytestmark = pytest.mark.filterwarnings(
@@ -200,10 +199,3 @@ def test_a_state_goes_on_where_it_was():
     again = HEADS["nc-fscil"].from_state(state)
     assert np.array_equal(again.logits(X), head.logits(X))
     assert np.array_equal(again.add(*shots(8)).logits(X), head.add(*shots(8)).logits(X))
-
-
-def test_the_session_rates_that_are_published():
-    published = SYSTEMS["nc-fscil"].published
-    rates = {name: numbers["session_lr"] for name, numbers in published.items()}
-    assert rates == {"cifar100": 0.25, "mini_imagenet": 0.025, "cub200": 0.05}
-    assert make_head("nc-fscil").lr == rates["cifar100"]
