@@ -34,7 +34,7 @@ def random_parts(method: str, dim: int) -> dict[str, np.ndarray]:
     from cala.heads.factory import split_name
 
     host = HEADS[split_name(method)[0]]
-    shapes = host.part_shapes(dim) if host.traits.needs_parts else {}
+    shapes = host.part_shapes(dim) if hasattr(host, "part_shapes") else {}
     rng = np.random.default_rng(0)
     found = {}
     free = 24 if VERTICES in shapes else 4

@@ -126,12 +126,21 @@ def test_full_length_has_every_system_and_only_options_that_exist(dataset):
 
     from cala.cli import app
     from cala.heads import HEADS
+    from cala.systems.published import published
     from cala.systems.registry import SYSTEMS
 
     init = ("--init", "resnet18.pth") if dataset == "cub200" else ()
     done = tried("full_length.py", dataset, "--data", "images", "--out", "bases", *init)
     assert done.returncode == 0, done.stderr
-    lines = [line.split() for line in done.stdout.splitlines()]
+    about = [line for line in done.stdout.splitlines() if line.startswith("# ")]
+    lines = [line.split() for line in done.stdout.splitlines() if line not in about]
+    assert len(about) == len(lines)
+    for name in SYSTEMS:
+        numbers = published(name, dataset)
+        line = next(line for line in about if line.startswith(f"# {name}: "))
+        for key, value in {**numbers.base, **numbers.loss}.items():
+            assert f", {key} {value}" in line
+        assert f"encoder {numbers.encoder}," in line
     assert {w[w.index("--method") + 1] for w in lines if "--method" in w} == set(SYSTEMS)
     group = get_command(app)
     for words in lines:

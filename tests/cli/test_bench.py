@@ -338,7 +338,8 @@ def test_help_never_imports_torch():
 
 
 def test_methods_on_embeddings_never_import_torch(embeddings, tmp_path):
-    run = ["run", f"features:{embeddings}", *QUICK, "--draws", "random:1", "--out", tmp_path / "a"]
+    out = ["--out", tmp_path / "a", "--no-report"]
+    run = ["run", f"features:{embeddings}", *QUICK, "--draws", "random:1", *out]
     code = (
         "import sys; from cala.cli import app\n"
         "for words in (['methods'], sys.argv[1:]):\n"

@@ -59,7 +59,7 @@ def test_every_oracle_is_called_one(real_report):
     assert [name.startswith("oracle: ") for name in named] == [False, *[True] * 5, False, False]
 
 
-def test_a_run_without_it_has_no_section(run):
+def test_a_run_without_it_has_no_section(run, undrawn_figures):
     assert table_of(run) is None
     made = make_report([run], run / "report")
     assert not [note for note in made.notes if "headroom" in note]

@@ -315,11 +315,11 @@ def test_terms_by_hand():
     assert float(near) == pytest.approx(0.3)  # 0.5 - 0.2; its own node does not count
     assert importance(torch.tensor([[0.3, 0.2]])).tolist() == [[pytest.approx(0.9), 1.0]]
     learner = IcarlLearner.__new__(IcarlLearner)
-    for full, rates in (
-        (True, {0: 0.1, 79: 0.1, 80: 0.01, 119: 0.01, 120: 0.001}),
-        (False, {0: 0.01}),
+    for steps, rates in (
+        (170, {0: 0.1, 79: 0.1, 80: 0.01, 119: 0.01, 120: 0.001}),
+        (None, {0: 0.01}),
     ):
-        learner.start = SimpleNamespace(full=full)
+        learner.start = SimpleNamespace(steps=steps)
         for epoch, rate in rates.items():
             assert learner.rate(epoch) == pytest.approx(rate)
 

@@ -12,8 +12,8 @@ import torch
 from cala.errors import InputError
 from cala.heads import HEADS, make_head
 from cala.heads.base_data import BaseData
+from cala.systems import nc_fscil
 from cala.systems.nc_fscil import NAME, VERTICES, Neck, _one_less, turn_neck
-from cala.systems.registry import SYSTEMS
 from problems import blobs, first_of, random_parts
 
 pytestmark = pytest.mark.filterwarnings(
@@ -202,8 +202,61 @@ def test_a_state_goes_on_where_it_was():
     assert np.array_equal(again.add(*shots(8)).logits(X), head.add(*shots(8)).logits(X))
 
 
-def test_the_session_rates_that_are_published():
-    published = SYSTEMS["nc-fscil"].published
-    rates = {name: numbers["session_lr"] for name, numbers in published.items()}
-    assert rates == {"cifar100": 0.25, "mini_imagenet": 0.025, "cub200": 0.05}
-    assert make_head("nc-fscil").lr == rates["cifar100"]
+def own(x=X[BASE], y=Y[BASE], *, holdout=None, **options):
+    """Without parts: the head trains its neck."""
+    head = make_head("nc-fscil", steps=STEPS, lr=LR, **options)
+    return head.fit_base(BaseData(x, y, holdout=holdout))
+
+
+def test_a_neck_is_trained_where_none_is_given():
+    x, y = blobs(N_BASE + 2, 40, DIM, spread=0.4)
+    learn = np.arange(len(y)) % 2 == 0
+    base = y < N_BASE
+    head = own(x[learn & base], y[learn & base])
+    assert head.room == 512 - N_BASE
+    right = head.logits(x[~learn & base]).argmax(1) == y[~learn & base]
+    assert right.mean() > 0.9
+    cosine = head._cosines(head.embed(x[learn & base]))[np.arange(base.sum() // 2), y[learn & base]]
+    assert cosine.mean() > 0.8  # at their vertices; a random neck: about 0
+    rows = first_of(np.where(learn, y, -1), (5, 6), 5)
+    head.add(x[rows], y[rows])
+    assert (head.logits(x[~learn]).argmax(1) == y[~learn]).mean() > 0.6  # chance: 1/7
+    again = HEADS["nc-fscil"].from_state(head.state())
+    assert np.array_equal(again.logits(x), head.logits(x))
+    assert again.blank().parts == {}
+
+
+def test_the_order_of_rows_does_not_matter_to_the_neck():
+    order = np.random.default_rng(1).permutation(int(BASE.sum()))
+    one, other = own(), own(X[BASE][order], Y[BASE][order])
+    assert np.array_equal(one.parts[VERTICES], other.parts[VERTICES])
+    np.testing.assert_allclose(one.logits(X), other.logits(X), rtol=1e-6)
+
+
+def test_a_head_that_is_fitted_again_trains_another_neck():
+    head = own()
+    before = head.logits(X)
+    head.fit_base(BaseData(X[BASE][:, :4], Y[BASE]))
+    assert head.logits(X[:, :4]).shape == before.shape
+    assert np.array_equal(head.fit_base(BaseData(X[BASE], Y[BASE])).logits(X), before)
+
+
+def test_held_out_rows_stop_the_training_and_train_nothing(monkeypatch):
+    holdout = np.arange(int(BASE.sum())) % 4 == 0
+    moved = X[BASE] + 3.0 * holdout[:, None]
+    until_it_gains_no_more = own(holdout=holdout), own(moved, holdout=holdout)
+    monkeypatch.setattr(nc_fscil, "RATES", (0.25,))
+    monkeypatch.setattr(nc_fscil, "LONGEST", 1)
+    once = own(holdout=holdout), own(moved, holdout=holdout)
+    name = f"{NAME}skip.weight"
+    assert np.array_equal(once[0].parts[name], once[1].parts[name])
+    found = [head.parts[name] for head in until_it_gains_no_more]
+    assert not np.array_equal(*found)
+    assert own(holdout=np.ones(len(holdout), bool)).room == 512 - N_BASE  # a tenth is held out
+
+
+def test_one_image_per_class_trains_a_neck_too():
+    rows = first_of(Y, range(N_BASE), 1)
+    head = own(X[rows], Y[rows])
+    assert head.logits(X[rows]).argmax(1).tolist() == list(range(N_BASE))
+    assert np.isfinite(head.add(*shots(6)).logits(X)).all()

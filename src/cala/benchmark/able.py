@@ -10,6 +10,7 @@ from cala.benchmark.problem import Problem
 from cala.benchmark.sources import host_of, source_of
 from cala.errors import InputError
 from cala.heads import HEADS
+from cala.heads.factory import takes_parts
 
 ALL = "all"
 
@@ -41,7 +42,7 @@ def _lacks(problem: Problem, method: str, metric: str | None) -> str:
     try:
         if traits.changes_encoder:
             check_images(host, source)
-        if traits.needs_parts:
+        if takes_parts(method):
             made: Any = head(parts=source.data.parts)  # type: ignore[call-arg]
             made.check_parts(source.data.x_train.shape[1])
     except InputError as error:

@@ -22,6 +22,7 @@ from cala.heads import HEADS
 from cala.heads.factory import split_name
 from cala.records import SCHEMA, Cell
 from cala.registry import check_choice
+from cala.systems.published import published
 
 SPLITS = ("test", "dev")
 PACKAGES = ("cala", "torch", "numpy", "scikit-learn")
@@ -36,7 +37,8 @@ class RunConfig:
     adapter : changes to the adapters' recipes
     gamma : γ at inference; None is the value trained with
     few_draws : draws of methods that train their encoder in sessions; None for all
-    full_sessions : such sessions have their published length, instead of a short one
+    full_sessions : such sessions have their published length, instead of a short one, and those
+        of nc-fscil their published rate
     """
 
     dataset: str
@@ -74,13 +76,15 @@ class RunConfig:
         return {(m, d, s) for m in self.methods for d in self.draws_of(m) for s in self.seeds}
 
     def _stated(self) -> dict[str, Any]:
-        """Fields; what is about training encoders in sessions only where a method does that."""
+        """Fields; what is about training in sessions only where a method does that."""
         found = asdict(self)
         trained = [m for m in self.methods if HEADS[split_name(m)[0]].traits.changes_encoder]
-        if not trained:
-            del found["few_draws"], found["full_sessions"]
-            return found
-        return {**found, "trained_in_sessions": trained}
+        if trained:
+            return {**found, "trained_in_sessions": trained}
+        del found["few_draws"]
+        if not any(published(split_name(m)[0], self.dataset).session for m in self.methods):
+            del found["full_sessions"]
+        return found
 
     def resolved(self, protocol: Protocol, usual: Source, own: Own | None = None) -> dict[str, Any]:
         """As written to `config.json`; own : embeddings of single hosts"""

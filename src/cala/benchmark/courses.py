@@ -23,6 +23,7 @@ from cala.errors import InputError
 from cala.files import shown
 from cala.heads import Head
 from cala.heads.nearest_mean import NearestMean
+from cala.systems.published import published
 from cala.systems.registry import SYSTEMS
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class Classroom:
             pictures=lambda places: self._pictures(base[places]),
             head=_base_branch(head),
             seed=seed,
-            full=full,
+            steps=published(host, protocol.name).session.get("steps") if full else None,
         )
         learner = SYSTEMS[host].learner
         assert learner is not None

@@ -31,6 +31,7 @@ from cala.heads.factory import split_name
 from cala.image_groups import image_groups, kept_groups
 from cala.metrics import Answers, SessionMetrics, metrics_of
 from cala.records import Cell, Record
+from cala.systems.published import published
 
 Fit = Callable[[RunConfig, str, int, Embeddings, Protocol], Head]
 Cells = Callable[..., Iterator[list[Record]]]
@@ -281,6 +282,10 @@ def fit_configured(
         options["metric"] = config.metric
     if config.scale is not None:
         options["scale"] = config.scale
+    numbers = published(split_name(method)[0], protocol.name)
+    options.update(numbers.head)
+    if config.full_sessions and not HEADS[split_name(method)[0]].traits.changes_encoder:
+        options.update(numbers.session)
     return at_gamma(fit_method(method, data, protocol, seed=seed, **options), config.gamma)
 
 

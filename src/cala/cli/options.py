@@ -104,7 +104,7 @@ class BenchOptions:
     full_sessions: bool = typer.Option(
         False,
         "--full-sessions",
-        help="Sessions that train an encoder have their published length (default: short).",
+        help="Sessions that train something have their published length and rate (default: short).",
     )
     allow_seen: bool = ALLOW_SEEN
     out: Path | None = typer.Option(

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from cala.training.recipes import Recipe
     from cala.training.session import BaseSession
 
+PAPER = {
+    "cifar100": "paper-cifar100",
+    "mini_imagenet": "paper-mini-imagenet",
+    "cub200": "paper-cub200",
+}
 USUAL = {"cifar100": "fast-cifar100", "mini_imagenet": "fast-mini-imagenet"}
 PRECISIONS = ("full", "bf16", "fp16")
 
@@ -38,6 +43,11 @@ def train(
         help="Train as this method does, such as cec; `cala methods` marks those that do. Several, "
         "as alice,fact: one encoder each.",
         show_default=False,
+    ),
+    published: bool = typer.Option(
+        False,
+        help="Encoder, length, batch and rates as the authors of --method used them on this data "
+        "set (default: what suits a processor).",
     ),
     views: int | None = typer.Option(
         None,
@@ -147,12 +157,14 @@ def train_one(given: dict[str, Any]) -> None:
 
 
 def check_method(given: dict[str, Any]) -> None:
-    """Raise where --method does not go with --init or --views."""
+    """Raise where --method does not go with --init, --published or --views."""
     from cala.errors import InputError
     from cala.systems.registry import SYSTEMS
 
     method, views = given["method"], given["views"]
     system = None if method is None else SYSTEMS[method]
+    if given["published"] and system is None:
+        raise InputError("--published is about the numbers of a method: add --method")
     if system is not None and system.continues and given["init"] is None:
         raise InputError(
             f"{method} continues an ordinary base session: train one with `cala train` first, "
@@ -176,6 +188,7 @@ def make_session(given: dict[str, Any]) -> BaseSession:
     from cala.data.sets import open_images
     from cala.encoders.registry import weights_file
     from cala.errors import InputError
+    from cala.systems.published import published
     from cala.systems.registry import SYSTEMS
     from cala.training.devices import FabricRanks, make_ranks
     from cala.training.objective import BaseModel
@@ -194,9 +207,19 @@ def make_session(given: dict[str, Any]) -> BaseSession:
         typer.echo(f"left out: {bad.name} ({bad.why})", err=True)
     n_base = base_classes(images.name, len(images.classes), given["base"])
     system = None if method is None else SYSTEMS[method]
-    chosen = _recipe(images, given["recipe"])
-    if system is not None:
-        chosen = chosen.changed(**system.changes)
+    numbers = None if method is None else published(method, images.name)
+    if given["published"]:
+        assert numbers is not None
+        if images.name not in PAPER:
+            raise InputError(
+                f"--published: {method} has no published numbers for {images.name}: leave it out, "
+                f"or train on {', '.join(PAPER)}"
+            )
+        chosen = _recipe(images, given["recipe"] or PAPER[images.name])
+        chosen = chosen.changed(encoder=numbers.encoder, **numbers.base)
+    else:
+        chosen = _recipe(images, given["recipe"])
+        chosen = chosen.changed(**({} if system is None else system.changes))
     if views is not None:
         chosen = chosen.changed(views=views)
     if epochs is not None and budget is not None:
@@ -223,6 +246,7 @@ def make_session(given: dict[str, Any]) -> BaseSession:
         init=None if given["init"] is None else weights_file(given["init"]),
         method=method,
         objective=BaseModel.make if system is None else system.objective,
+        loss={} if numbers is None else numbers.loss,
         budget=budget,
         device=place,
         autocast=_precision(given["precision"], place),

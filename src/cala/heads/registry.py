@@ -63,7 +63,7 @@ for _name, _where, _summary in (
     (
         "nc-fscil",
         "systems.nc_fscil:NcFscil",
-        "a neck turns embeddings to fixed vertices (own base session)",
+        "a neck turns embeddings to fixed vertices (own base, or none)",
     ),
     (
         "nearest-mean",

@@ -20,6 +20,7 @@ from cala.core.rows import Array
 from cala.errors import InputError
 from cala.heads.base import Traits
 from cala.systems.common.exemplar_mean import ExemplarMean
+from cala.systems.published import Published
 from cala.systems.registry import System
 from cala.training.objective import Objective
 from cala.training.recipes import Recipe
@@ -163,23 +164,24 @@ class AngularFusion(Objective):
         return SCALE * self._cosines(images)[:, : self.n_base]
 
 
-SYSTEM = System(
-    AngularFusion.make,
-    changes={
-        "batch": 64,  # published: 128
-        "lr": 0.01,
-        "epochs": 100,
-        "schedule": "milestones",
-        "milestones": (60, 70),
-        "augment": "resized-crop",
-        "area": (0.2, 1.0),
-        "jitter": 0.4,
-        "jittered": 0.8,
-        "grey": 0.2,
-        "sizes": (),
-    },
-    published={
-        "mini_imagenet": {"epochs": 200},
-        "cub200": {"batch": 512, "lr": 0.001, "fusion": False},
-    },
-)
+_BASE = {
+    "batch": 128,
+    "lr": 0.01,
+    "epochs": 100,
+    "schedule": "milestones",
+    "milestones": (60, 70),
+    "augment": "resized-crop",
+    "area": (0.2, 1.0),
+    "jitter": 0.4,
+    "jittered": 0.8,
+    "grey": 0.2,
+    "sizes": (),
+}
+PUBLISHED = {
+    "cifar100": Published("resnet18-small", _BASE, loss={"fusion": True}),
+    "mini_imagenet": Published(
+        "resnet18-small", {**_BASE, "batch": 64, "epochs": 200}, loss={"fusion": True}
+    ),
+    "cub200": Published("resnet18", {**_BASE, "batch": 512, "lr": 0.001}, loss={"fusion": False}),
+}
+SYSTEM = System(AngularFusion.make, changes={**_BASE, "batch": 64})

@@ -26,6 +26,7 @@ from cala.systems.common.learner import (
     nesterov,
     upper,
 )
+from cala.systems.published import Published
 from cala.systems.registry import System
 from cala.training.objective import BaseModel
 
@@ -112,7 +113,6 @@ class BidistLearner(Learner):
     """
 
     upper_only: ClassVar[bool] = True
-    published: ClassVar[int] = 100  # steps
     short: ClassVar[int] = 40
 
     def __init__(self, start: Start) -> None:
@@ -213,17 +213,25 @@ def last_stage(encoder: nn.Module) -> list[nn.Parameter]:
     return [p for name, p in encoder.named_parameters() if name.startswith(f"{last}.")]
 
 
-SYSTEM = System(
-    Bilateral.make,
-    {
-        "batch": 256,
-        "lr": 0.1,
-        "epochs": 200,
-        "schedule": "milestones",
-        "milestones": (120, 160),
-        "scale": 10.0,
-        "policy": 2,
-        "sizes": (),
-    },
-    learner=BidistLearner,
-)
+_BASE = {
+    "batch": 256,
+    "lr": 0.1,
+    "epochs": 200,
+    "schedule": "milestones",
+    "milestones": (120, 160),
+    "scale": 10.0,
+    "policy": 2,
+    "sizes": (),
+}
+_MISSING = "the public code is for mini-ImageNet; the length of a session is taken from there"
+PUBLISHED = {
+    "cifar100": Published("resnet18-small", _BASE, session={"steps": 100}, missing=_MISSING),
+    "mini_imagenet": Published("resnet18", _BASE, session={"steps": 100}),
+    "cub200": Published(
+        "resnet18",
+        {**_BASE, "lr": 0.01, "epochs": 120, "milestones": (50, 70, 90)},
+        session={"steps": 100},
+        missing=_MISSING,
+    ),
+}
+SYSTEM = System(Bilateral.make, _BASE, learner=BidistLearner)

@@ -23,6 +23,7 @@ from cala.heads.base_data import BaseData
 from cala.heads.checks import is_auto
 from cala.systems.common.attention import NAME, SCALE, SetAttention
 from cala.systems.common.with_parts import HeadWithParts
+from cala.systems.published import Published
 from cala.systems.registry import System
 from cala.training.objective import Objective
 from cala.training.recipes import Recipe
@@ -94,6 +95,8 @@ class PseudoIncremental(Objective):
     """One shot of each of 15 base classes, and of the same turned, against queries of all 30.
 
     The encoder's batch statistics stay as they are: thirty single shots are no batch of images.
+
+    queries : of each class
     """
 
     divisible: ClassVar[bool] = False
@@ -101,17 +104,25 @@ class PseudoIncremental(Objective):
 
     means: Tensor  # (B, d)
 
-    def __init__(self, encoder: nn.Module, n_base: int) -> None:
+    def __init__(self, encoder: nn.Module, n_base: int, queries: int = QUERIES) -> None:
         super().__init__()
         dim = int(encoder.dim)  # type: ignore[arg-type]
-        self.encoder, self.n_base = encoder, n_base
+        self.encoder, self.n_base, self.queries = encoder, n_base, queries
         self.way = min(WAY, n_base)
         self.attention = SetAttention(dim)
         self.register_buffer("means", torch.zeros(n_base, dim))
 
     @classmethod
-    def make(cls, encoder: nn.Module, n_base: int, recipe: Recipe, n_classes: int) -> Self:
-        return cls(encoder, n_base)
+    def make(
+        cls,
+        encoder: nn.Module,
+        n_base: int,
+        recipe: Recipe,
+        n_classes: int,
+        *,
+        queries: int = QUERIES,
+    ) -> Self:
+        return cls(encoder, n_base, queries)
 
     def begin(self, means: Tensor) -> None:
         self.means.copy_(means)
@@ -124,13 +135,13 @@ class PseudoIncremental(Objective):
     def rows(self, shuffled: Tensor, labels: Tensor, generator: torch.Generator) -> Tensor:
         """Queries of each class, class by class, then one shot of each."""
         classes = torch.randperm(self.n_base, generator=generator)[: self.way]
-        of_class = [draw_rows(labels, int(c), QUERIES, generator) for c in classes]
+        of_class = [draw_rows(labels, int(c), self.queries, generator) for c in classes]
         return torch.cat([*(rows[1:] for rows in of_class), *(rows[:1] for rows in of_class)])
 
     def forward(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         way = self.way
         place = torch.arange(way, device=labels.device)
-        own = torch.cat([place.repeat_interleave(QUERIES), place])  # of every image
+        own = torch.cat([place.repeat_interleave(self.queries), place])  # of every image
         turns = torch.randint(1, 4, (way,)).to(labels.device)
         unit = F.normalize(self.encoder(images).float(), dim=1)
         turned = F.normalize(self.encoder(turn(images, turns[own])).float(), dim=1)
@@ -180,17 +191,33 @@ def turn(images: Tensor, turns: Tensor) -> Tensor:
     return out
 
 
+#: 100 epochs of 50 episodes, halved after every 20, in passes over all base images.
+_BASE = {
+    "batch": WAY * (1 + QUERIES),
+    "lr": 2e-3,
+    "epochs": 40,
+    "schedule": "milestones",
+    "milestones": (8, 16, 24, 32),
+    "factor": 0.5,
+    "sizes": (),
+}
+PUBLISHED = {
+    "cifar100": Published("resnet20", _BASE, loss={"queries": QUERIES}),
+    "mini_imagenet": Published("resnet18", {**_BASE, "lr": 2e-4}, loss={"queries": QUERIES}),
+    "cub200": Published(
+        "resnet18",
+        {
+            **_BASE,
+            "batch": WAY * (1 + 10),
+            "lr": 2e-4,
+            "epochs": 275,
+            "milestones": (55, 110, 165, 220),
+        },
+        loss={"queries": 10},
+    ),
+}
 SYSTEM = System(
     PseudoIncremental.make,
-    changes={
-        "batch": WAY * (1 + QUERIES),
-        "lr": 2e-3,
-        "epochs": 50,
-        "schedule": "milestones",
-        "milestones": (10, 20, 30, 40),
-        "factor": 0.5,
-        "sizes": (),
-    },
-    published={"mini_imagenet": {"lr": 2e-4}, "cub200": {"lr": 2e-4, "queries": 10}},
+    changes={**_BASE, "epochs": 50, "milestones": (10, 20, 30, 40)},
     continues=True,
 )

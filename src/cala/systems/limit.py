@@ -13,6 +13,7 @@ from typing_extensions import Self
 
 from cala.systems.cec import Cec
 from cala.systems.common.attention import NAME, SCALE, SetAttention, replaced
+from cala.systems.published import Published
 from cala.systems.registry import System
 from cala.training.objective import Objective
 from cala.training.recipes import Recipe
@@ -109,21 +110,23 @@ class MultiPhase(Objective):
         return {NAME + k: v for k, v in self.attention.state_dict().items()}
 
 
+_BASE = {
+    "batch": 128,
+    "lr": 2e-4,
+    "epochs": 20,
+    "schedule": "milestones",
+    "milestones": (2, 4, 6),
+    "factor": 0.3,
+    "sizes": (),
+}
+PUBLISHED = {
+    "cifar100": Published("resnet20", _BASE),
+    "mini_imagenet": Published("resnet18", {**_BASE, "milestones": (3, 6, 9, 12)}),
+    "cub200": Published("resnet18", {**_BASE, "epochs": 40, "milestones": (20,), "factor": 0.5}),
+}
 SYSTEM = System(
     MultiPhase.make,
-    changes={
-        "batch": 128,
-        "lr": 2e-4,
-        "epochs": 20,
-        # The published steps leave most of a short budget at a thirtieth of the rate.
-        "schedule": "cosine",
-        "warmup": 0.0,
-        "sizes": (),
-    },
-    published={
-        "cifar100": {"schedule": "milestones", "milestones": (2, 4, 6), "factor": 0.3},
-        "mini_imagenet": {"schedule": "milestones", "milestones": (3, 6, 9, 12), "factor": 0.3},
-        "cub200": {"epochs": 40, "schedule": "milestones", "milestones": (20,), "factor": 0.5},
-    },
+    # The published steps leave most of a short budget at a thirtieth of the rate.
+    changes={**_BASE, "schedule": "cosine", "milestones": (), "warmup": 0.0},
     continues=True,
 )

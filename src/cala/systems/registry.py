@@ -18,15 +18,14 @@ class System:
     """What trains a system's base session; the head of the same name does the sessions.
 
     objective : what the base session minimises
-    changes : what it changes in the recipe of the data set, as published for CIFAR-100
-    published : what is published for other data sets, by their name, where it differs
+    changes : what it changes in the recipe of any data set; `cala.systems.published` has what its
+        authors used on each
     continues : whether it starts from an encoder that ordinary base training made
     learner : what its sessions do, where these train the encoder
     """
 
     objective: MakeObjective
     changes: Mapping[str, Any] = field(default_factory=dict)
-    published: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     continues: bool = False
     learner: type[Learner] | None = None
 

@@ -30,6 +30,7 @@ from cala.heads.base import State, Traits
 from cala.heads.base_data import BaseData
 from cala.heads.checks import is_auto, is_number
 from cala.heads.nearest_mean import NearestMean
+from cala.systems.published import Published
 from cala.systems.registry import System
 from cala.training.augment import ResizedCrop
 from cala.training.objective import CosineClassifier, Objective
@@ -41,7 +42,7 @@ TEMPERATURE = 0.07
 QUEUE, PER_CLASS = 8192, 128  # keys at the most, in all and of each virtual class on average
 EMPTY = -1  # the label of a place that no key has taken yet
 NOTHING = -1e9
-SLOWNESS = 0.995  # share of itself that the slow copy keeps in a step
+SLOWNESS = 0.995  # share of itself that the slow copy keeps in a step, as on CIFAR-100
 GLOBAL, SMALL = 0.2, 0.8  # weights of the two contrasts
 CROPS, SIDE, AREA = 4, 18 / 32, (0.2, 0.7)  # small crops: number, side, share of the key's area
 
@@ -315,6 +316,7 @@ class VirtualContrast(Objective):
 
     views: ClassVar[int] = 2  # the query and the key
     waits: ClassVar[float] = 0.1  # a random projector would undo what a trained encoder knows
+    slowness: float = SLOWNESS
     wants_means: ClassVar[bool] = True
 
     def __init__(self, encoder: nn.Module, n_base: int, fantasy_views: int, scale: float) -> None:
@@ -334,8 +336,18 @@ class VirtualContrast(Objective):
         self.queue = KeyQueue(min(QUEUE, PER_CLASS * virtual), narrow)
 
     @classmethod
-    def make(cls, encoder: nn.Module, n_base: int, recipe: Recipe, n_classes: int) -> Self:
-        return cls(encoder, n_base, recipe.views, recipe.scale)
+    def make(
+        cls,
+        encoder: nn.Module,
+        n_base: int,
+        recipe: Recipe,
+        n_classes: int,
+        *,
+        slowness: float = SLOWNESS,
+    ) -> Self:
+        made = cls(encoder, n_base, recipe.views, recipe.scale)
+        made.slowness = slowness
+        return made
 
     def begin(self, means: Tensor) -> None:
         """All views of a class start at its mean."""
@@ -377,7 +389,7 @@ class VirtualContrast(Objective):
     def _follow(self) -> None:
         """Move the slow copy towards the encoder; all the way before the first keys, since
         weights to start from are loaded after the copy was made."""
-        share = 1.0 if self.queue.empty else 1 - SLOWNESS
+        share = 1.0 if self.queue.empty else 1 - self.slowness
         fast = nn.Sequential(self.encoder, self.projector)
         for slow, parameter in zip(self.slow.parameters(), fast.parameters(), strict=True):
             slow.lerp_(parameter, share)
@@ -437,35 +449,28 @@ def whole_image_statistics(encoder: nn.Module) -> Iterator[None]:
             norm.momentum = momentum
 
 
-SYSTEM = System(
-    VirtualContrast.make,
-    changes={
-        "batch": 64,
-        "lr": 0.1,
-        "epochs": 600,
-        "schedule": "cosine",
-        "warmup": 0.0,
-        "scale": 16.0,
-        "sizes": (),
-        "views": 2,
-    },
-    published={
-        "cifar100": {"batch": 128},
-        "mini_imagenet": {
-            "batch": 128,
-            "epochs": 120,
-            "schedule": "milestones",
-            "milestones": (40, 70, 100),
-            "views": 12,
-            "slowness": 0.999,
-        },
-        "cub200": {
-            "batch": 128,
-            "lr": 0.002,
-            "epochs": 120,
-            "schedule": "milestones",
-            "milestones": (60, 80, 100),
-            "slowness": 0.999,
-        },
-    },
-)
+_BASE = {
+    "batch": 128,
+    "lr": 0.1,
+    "epochs": 600,
+    "schedule": "cosine",
+    "warmup": 0.0,
+    "scale": 16.0,
+    "sizes": (),
+    "views": 2,
+}
+_STEPS = {**_BASE, "epochs": 120, "schedule": "milestones"}
+PUBLISHED = {
+    "cifar100": Published("resnet20", _BASE, loss={"slowness": SLOWNESS}),
+    "mini_imagenet": Published(
+        "resnet18",
+        {**_STEPS, "milestones": (40, 70, 100), "views": 12},
+        loss={"slowness": 0.999},
+    ),
+    "cub200": Published(
+        "resnet18",
+        {**_STEPS, "lr": 0.002, "milestones": (60, 80, 100)},
+        loss={"slowness": 0.999},
+    ),
+}
+SYSTEM = System(VirtualContrast.make, changes={**_BASE, "batch": 64})

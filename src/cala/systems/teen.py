@@ -15,9 +15,34 @@ from cala.heads.base import State
 from cala.heads.base_data import BaseData
 from cala.heads.checks import is_number
 from cala.heads.nearest_mean import NearestMean
+from cala.systems.published import Published
 
-#: The authors' options, by data set.
-PUBLISHED = {"cifar100": {"alpha": 0.1}, "mini_imagenet": {"alpha": 0.5}, "cub200": {"alpha": 0.5}}
+_COSINE = {"lr": 0.1, "schedule": "cosine", "warmup": 0.0}
+PUBLISHED = {
+    "cifar100": Published(
+        "resnet20",
+        {**_COSINE, "epochs": 600, "batch": 256, "scale": 16.0},
+        head={"alpha": 0.1, "tau": 16.0},
+    ),
+    "mini_imagenet": Published(
+        "resnet18",
+        {**_COSINE, "epochs": 1000, "batch": 128, "scale": 32.0},
+        head={"alpha": 0.5, "tau": 16.0},
+    ),
+    "cub200": Published(
+        "resnet18",
+        {
+            "epochs": 400,
+            "batch": 128,
+            "lr": 0.004,
+            "schedule": "milestones",
+            "milestones": (50, 100, 150, 200, 250, 300),
+            "factor": 0.25,
+            "scale": 32.0,
+        },
+        head={"alpha": 0.5, "tau": 16.0},
+    ),
+}
 
 
 def calibrated(means: Array, anchors: Array, alpha: float, tau: float) -> Array:

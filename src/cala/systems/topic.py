@@ -32,6 +32,7 @@ from cala.systems.common.learner import (
 from cala.systems.common.neural_gas import fit_gas
 from cala.systems.common.softmax import CHANGES, SoftmaxClassifier
 from cala.systems.icarl_star import ANCHORS, PER_CLASS
+from cala.systems.published import Published
 from cala.systems.registry import System
 
 LR, DECAY = 1e-3, 5e-4  # published: 0.1, for logits that are no scaled cosines
@@ -61,7 +62,6 @@ class TopicLearner(Learner):
     they are (AL), shots gather at their class's node and away from others (MML).
     """
 
-    published: ClassVar[int] = 70  # steps, one per epoch: CIFAR-100's number
     short: ClassVar[int] = 20
 
     def __init__(self, start: Start) -> None:
@@ -143,4 +143,17 @@ def too_near(unit: Tensor, columns: Tensor, nodes: Tensor, labels: Tensor) -> Te
     return (MARGIN - apart.amin(1)).clamp_min(0).sum()
 
 
+_MISSING = "the schedule of the base session; here that of iCaRL in so many epochs"
+_BASE = {**CHANGES, "epochs": 100, "milestones": (30, 60, 85)}
+#: A session's steps are its epochs: all shots are one batch.
+PUBLISHED = {
+    "cifar100": Published("resnet18-small", _BASE, session={"steps": 70}, missing=_MISSING),
+    "mini_imagenet": Published("resnet18-small", _BASE, session={"steps": 100}, missing=_MISSING),
+    "cub200": Published(
+        "resnet18",
+        {**CHANGES, "lr": 0.01, "epochs": 120, "milestones": (36, 72, 102)},
+        session={"steps": 120},
+        missing=_MISSING,
+    ),
+}
 SYSTEM = System(SoftmaxClassifier.make, CHANGES, learner=TopicLearner)

@@ -182,6 +182,7 @@ class Trainer:
             factor = group.get("factor", 1.0)
             group["lr"] = factor * self.recipe.lr_at(step, self.steps_per_epoch)
         self.net.train()
+        self.model.reached(step / self.total_steps)
         waits = self.warm and step < self.model.waits * self.total_steps
         self.model.encoder.requires_grad_(not waits)
         if waits:

@@ -52,6 +52,9 @@ class Objective(nn.Module, ABC):
     def logits(self, images: Tensor) -> Tensor:
         """Over the base classes, for validation: (n, 3, h, w) -> (n, B)."""
 
+    def reached(self, share: float) -> None:
+        """Called before every step with the share of all steps that are done."""
+
     def begin(self, means: Tensor) -> None:
         """Start from the unit class means (B, d) of the encoder at hand."""
 
@@ -69,8 +72,9 @@ class Objective(nn.Module, ABC):
         return [{"params": list(self.parameters()), "weight_decay": recipe.weight_decay}]
 
 
-#: encoder, number of base classes, recipe, number of all classes of the data set -> objective
-MakeObjective = Callable[[nn.Module, int, Recipe, int], Objective]
+#: encoder, number of base classes, recipe, number of all classes of the data set, and by name the
+#: numbers of the loss -> objective
+MakeObjective = Callable[..., Objective]
 
 
 class CosineClassifier(nn.Module):

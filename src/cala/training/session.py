@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -54,6 +54,7 @@ class BaseSession:
     selection : which weights become the encoder: the last, or the best on held-out images
     init : weight file to start from
     method, objective : the method whose base session this is, and what that minimises
+    loss : numbers of the objective, by name
     budget : minutes of processor time; as many epochs as fit into it
     minutes : between checkpoints
     ranks : the processes that train together; the first of them writes
@@ -69,6 +70,7 @@ class BaseSession:
     init: Path | None = None
     method: str | None = None
     objective: MakeObjective = BaseModel.make
+    loss: Mapping[str, Any] = field(default_factory=dict)
     budget: float | None = None
     device: str = "cpu"
     autocast: torch.dtype | None = None
@@ -106,9 +108,11 @@ class BaseSession:
     def config(self) -> dict[str, Any]:
         """What must be equal for a run to be continued."""
         own = {} if self.method is None else {"method": self.method}
+        numbers = {"loss": dict(self.loss)} if self.loss else {}
         spent = {} if self.budget is None else {"budget": self.budget}
         return {
             **own,
+            **numbers,
             **spent,
             "recipe": json.loads(json.dumps(self.recipe.as_dict())),
             "dataset": self.images.name,
@@ -288,7 +292,9 @@ def make_model(session: BaseSession) -> Objective:
     with own_random(seeded(session.seed, "weights", 0)):
         encoder: nn.Module = ARCHITECTURES[session.recipe.encoder]()
         n_classes = len(session.images.classes)
-        objective = session.objective(encoder, session.n_base, session.recipe, n_classes)
+        objective = session.objective(
+            encoder, session.n_base, session.recipe, n_classes, **session.loss
+        )
     if session.init is not None:
         tensors = read_weights(session.init)
         load_weights(encoder, tensors, shown(session.init), session.recipe.encoder)

@@ -39,7 +39,7 @@ class Start:
     features, columns : arrays (n, d), (n,) of the base rows
     pictures : gives base rows, by their places (m,), as images (m, s, s, 3) uint8
     head : the base branch, fitted
-    full : the published number of steps in a session, instead of a few
+    steps : of a session, or epochs; None for a few
     """
 
     encoder: nn.Module
@@ -50,7 +50,7 @@ class Start:
     pictures: Callable[[Array], Tensor]
     head: NearestMean
     seed: int = 0
-    full: bool = False
+    steps: int | None = None
 
 
 class Learner(ABC):
@@ -64,8 +64,7 @@ class Learner(ABC):
 
     #: Whether a session changes the encoder's upper half alone.
     upper_only: ClassVar[bool] = False
-    #: Steps or epochs of a session: published, and for a short one.
-    published: ClassVar[int]
+    #: Steps or epochs of a short session.
     short: ClassVar[int]
 
     def __init__(self, start: Start) -> None:
@@ -85,7 +84,7 @@ class Learner(ABC):
     @property
     def length(self) -> int:
         """Steps or epochs of a session here."""
-        return self.published if self.start.full else self.short
+        return self.short if self.start.steps is None else self.start.steps
 
     def fork(self) -> Self:
         other = copy.copy(self)
