@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cala.training.session import BaseSession
 
 USUAL = {"cifar100": "fast-cifar100", "mini_imagenet": "fast-mini-imagenet"}
+ADAPTING = {"cub200": "adapt-cub200"}
 PRECISIONS = ("full", "bf16", "fp16")
 
 
@@ -66,7 +67,7 @@ def train(
         [], "--set", help="Other numbers of the recipe, such as cutout=8, jitter=0.4, policy=2."
     ),
     init: str | None = typer.Option(
-        None, help="Weights to start from: a file, or a shipped encoder.", show_default=False
+        None, help="Weights to start from: a file, efficientnet-lite0 or resnet20-cifar100.", show_default=False
     ),
     seed: int = typer.Option(0, min=0, help="Seed of weights, order, augmentation and hold-out."),
     seeds: int = typer.Option(
@@ -194,7 +195,7 @@ def make_session(given: dict[str, Any]) -> BaseSession:
         typer.echo(f"left out: {bad.name} ({bad.why})", err=True)
     n_base = base_classes(images.name, len(images.classes), given["base"])
     system = None if method is None else SYSTEMS[method]
-    chosen = _recipe(images, given["recipe"])
+    chosen = _recipe(images, given["recipe"], given["init"])
     if system is not None:
         chosen = chosen.changed(**system.changes)
     if views is not None:
@@ -232,9 +233,11 @@ def make_session(given: dict[str, Any]) -> BaseSession:
     )
 
 
-def _recipe(images: ImageSet, name: str | None) -> Recipe:
+def _recipe(images: ImageSet, name: str | None, init: str | None) -> Recipe:
     from cala.training.recipes import RECIPES
 
+    if init == "efficientnet-lite0":
+        return RECIPES[name or ADAPTING.get(images.name, "adapt-photos")]
     return RECIPES[name or USUAL.get(images.name, "fast-photos")]
 
 

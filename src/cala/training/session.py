@@ -94,8 +94,13 @@ class BaseSession:
             )
         if self.recipe.pretrained and self.init is None:
             raise InputError(
-                f"recipe {self.recipe.name} starts from pretrained weights: give --init FILE, such "
-                "as torchvision's resnet18 weights"
+                f"recipe {self.recipe.name} starts from pretrained weights: give --init "
+                + ("efficientnet-lite0" if self.recipe.encoder == "efficientnet-lite0" else
+                   "FILE, such as torchvision's resnet18 weights")
+            )
+        if self.recipe.keep and self.init is None:
+            raise InputError(
+                f"keep is {self.recipe.keep:g}: there are no weights to stay close to, give --init"
             )
 
     def lasting(self, epochs: float) -> BaseSession:
@@ -322,8 +327,9 @@ def _write_encoder(
     inherited: Inherited,
 ) -> None:
     model = trainer.model
-    if session.selection == "validation":
-        model.load_state_dict(trainer.best)
+    chosen = trainer.best if session.selection == "validation" else trainer.average
+    if chosen:
+        model.load_state_dict(chosen)
     train = session.images.train
     order = torch.randperm(len(rows.train), generator=seeded(session.seed, "trained", 0))
     some = train.digests(rows.train[order[:TRAINED].numpy()])
