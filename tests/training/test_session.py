@@ -15,6 +15,7 @@ from cala.errors import InputError
 from cala.training.checkpoint import load_checkpoint
 from cala.training.images import base_rows
 from cala.training.place import CHECKPOINT, ENCODER, LOG
+from cala.training.recipes import RECIPES
 from cala.training.session import train_base
 from encoders.tiny import noise_set
 from training.small import RECIPE, Small, session
@@ -145,7 +146,8 @@ def test_hold_out_is_never_trained_on():
         ({"recipe": RECIPE.changed(batch=31)}, r"batch of 31 is larger than the 30.*--batch"),
         ({"selection": "test"}, "unknown selection 'test'"),
         ({"selection": "validation", "holdout": 0}, "needs held-out images"),
-        ({"recipe": RECIPE.changed(pretrained=True)}, "--init"),
+        ({"recipe": RECIPE.changed(pretrained=True)}, "--init FILE"),
+        ({"recipe": RECIPES["adapt-photos"]}, "--init efficientnet-lite0"),
         ({"recipe": RECIPE.changed(encoder="resnet21")}, "did you mean 'resnet20'"),
     ],
 )

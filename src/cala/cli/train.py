@@ -67,7 +67,9 @@ def train(
         [], "--set", help="Other numbers of the recipe, such as cutout=8, jitter=0.4, policy=2."
     ),
     init: str | None = typer.Option(
-        None, help="Weights to start from: a file, efficientnet-lite0 or resnet20-cifar100.", show_default=False
+        None,
+        help="Weights to start from: a file, efficientnet-lite0 or resnet20-cifar100.",
+        show_default=False,
     ),
     seed: int = typer.Option(0, min=0, help="Seed of weights, order, augmentation and hold-out."),
     seeds: int = typer.Option(

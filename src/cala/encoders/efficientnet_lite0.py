@@ -119,7 +119,7 @@ class EfficientNetLite0(nn.Module):
 
     @staticmethod
     def renamed(name: str) -> str:
-        """A name of the package's file as it is here: `_blocks.0._bn1.bias` -> `blocks.0.bn1.bias`."""
+        """A name in the package's file -> here: `_blocks.0._bn1.bias` -> `blocks.0.bn1.bias`."""
         return name.removeprefix("_").replace("._", ".")
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -27,7 +28,8 @@ from cala.training.layers import at_rates, hold, rates
 from cala.training.objective import Objective
 from cala.training.recipes import Recipe
 
-EVAL_BATCH = 500
+EVAL_BATCH = 500  # images of up to EVAL_SIDE pixels, fewer of larger ones
+EVAL_SIDE = 84
 
 
 @dataclass(frozen=True)
@@ -251,7 +253,7 @@ class Trainer:
         progress = self.progress
         epoch = -(-progress.step // self.steps_per_epoch)
         images = max(progress.epoch_images, 1)
-        line = {
+        line: dict[str, Any] = {
             "epoch": epoch,
             "step": progress.step,
             "loss": progress.epoch_loss / images,
@@ -277,14 +279,7 @@ class Trainer:
         """Accuracy of the classifier on the held-out base images, plain test transform."""
         self.model.eval()
         correct = 0
-        pairs = zip(
-            self.data.holdout.split(EVAL_BATCH),
-            self.data.holdout_labels.split(EVAL_BATCH),
-            strict=True,
-        )
-        for images, labels in pairs:
-            size = self.recipe.transform.size
-            inputs = self._input(centre(images, self.recipe.transform), size)
+        for inputs, labels in self._plain(self.data.holdout, self.data.holdout_labels):
             correct += int((self.model.logits(inputs).argmax(1) == labels).sum())
         return correct / len(self.data.holdout)
 
@@ -293,19 +288,20 @@ class Trainer:
         """Means of unit embeddings of the training images, as unit vectors: (B, d)."""
         self.model.eval()
         sums: Tensor | None = None
-        pairs = zip(
-            self.data.train.split(EVAL_BATCH), self.data.train_labels.split(EVAL_BATCH), strict=True
-        )
-        for images, labels in pairs:
-            transform = self.recipe.transform
-            unit = F.normalize(
-                self.model.encoder(self._input(centre(images, transform), transform.size)), dim=1
-            )
+        for inputs, labels in self._plain(self.data.train, self.data.train_labels):
+            unit = F.normalize(self.model.encoder(inputs), dim=1)
             if sums is None:
                 sums = unit.new_zeros(self.model.n_base, unit.shape[1])
             sums.index_add_(0, labels, unit)
         assert sums is not None
         return F.normalize(sums, dim=1)
+
+    def _plain(self, images: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Batches as the encoder sees images at test time, and their labels."""
+        transform = self.recipe.transform
+        most = max(1, EVAL_BATCH * EVAL_SIDE**2 // max(EVAL_SIDE, transform.size) ** 2)
+        for some, own in zip(images.split(most), labels.split(most), strict=True):
+            yield self._input(centre(some, transform), transform.size), own
 
     def check_finite(self) -> None:
         """Raise if a weight is no number any more, as after one step that was far too long."""

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from cala.data.images import ImageSet
 from cala.encoders.architectures import ARCHITECTURES
+from cala.encoders.registry import ENCODERS
 from cala.encoders.weights import load_weights, read_weights, save_encoder
 from cala.errors import InputError
 from cala.files import reason, sha256, shown, write_text
@@ -93,10 +94,10 @@ class BaseSession:
                 f"{world}, such as --batch {-(-batch // world) * world}"
             )
         if self.recipe.pretrained and self.init is None:
+            name = self.recipe.encoder
+            ready = name if name in ENCODERS else f"FILE, such as torchvision's {name} weights"
             raise InputError(
-                f"recipe {self.recipe.name} starts from pretrained weights: give --init "
-                + ("efficientnet-lite0" if self.recipe.encoder == "efficientnet-lite0" else
-                   "FILE, such as torchvision's resnet18 weights")
+                f"recipe {self.recipe.name} starts from pretrained weights: give --init {ready}"
             )
         if self.recipe.keep and self.init is None:
             raise InputError(
