@@ -68,6 +68,8 @@ def test_other_sizes(side):
     module = lite.EfficientNetLite0().eval()
     with torch.no_grad():
         assert module(torch.zeros(1, 3, side, side + 1)).shape == (1, 1280)
+        eighth = [-(-s // 8) for s in (side, side + 1)]
+        assert module.lower(torch.zeros(1, 3, side, side + 1)).shape == (1, 40, *eighth)
 
 
 def test_weights_are_checked(tmp_path, monkeypatch):
