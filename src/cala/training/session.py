@@ -116,7 +116,7 @@ class BaseSession:
         return {
             **own,
             **spent,
-            "recipe": json.loads(json.dumps(self.recipe.as_dict())),
+            "recipe": _plain(self.recipe),
             "dataset": self.images.name,
             "images": self.images.fingerprint,
             "base": self.n_base,
@@ -238,7 +238,16 @@ def _begun(session: BaseSession, resume: bool) -> Begun | None:
             f"{shown(session.out)} holds a training run already: add --resume to continue it, or "
             "choose another folder"
         )
-    return Begun(*load_checkpoint(checkpoint))
+    tensors, config, progress = load_checkpoint(checkpoint)
+    # A setting that the run did not know yet has its default, which changes nothing.
+    config["recipe"] = _plain(Recipe.from_dict(config["recipe"]))
+    return Begun(tensors, config, progress)
+
+
+def _plain(recipe: Recipe) -> dict[str, Any]:
+    """As it is after a way through JSON."""
+    found: dict[str, Any] = json.loads(json.dumps(recipe.as_dict()))
+    return found
 
 
 def _check_same_start(session: BaseSession, begun: Begun | None) -> None:
