@@ -181,10 +181,6 @@ class ForwardCompatible(BaseModel):
         made.balance, made.alpha = balance, alpha
         return made
 
-    def begin(self, means: Tensor) -> None:
-        with torch.no_grad():
-            self.classifier.weight.copy_(means)
-
     def forward(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         lower, upper = self.encoder.lower, self.encoder.upper
         hidden = lower(images)  # type: ignore[operator]
