@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +16,12 @@ import pytest
 import torch
 from PIL import Image
 
+from cala.cli.train import _recipe
 from cala.cli.train_many import _jobs
 from cala.training.devices import Single
 from cli.inside import within
 from data.tiny_sets import WNIDS
+from encoders.tiny import noise_set
 from waiting import GENEROUS, wait_for
 
 CALA = [sys.executable, "-m", "cala"]
@@ -309,3 +312,18 @@ def test_the_launcher_of_several_processes_does_not_choose_the_threads(
     finally:
         torch.set_num_threads(before)
     assert seen == [1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "recipe", "init", "expected"),
+    [
+        ("cub200", None, "efficientnet-lite0", "adapt-cub200"),
+        ("folder", None, "efficientnet-lite0", "adapt-photos"),
+        ("folder", None, "base/encoder.safetensors", "fast-photos"),
+        ("cifar100", None, "resnet20-cifar100", "fast-cifar100"),
+        ("folder", "fast-cifar100", "efficientnet-lite0", "fast-cifar100"),
+    ],
+)
+def test_the_usual_recipe(kind, recipe, init, expected):
+    images = replace(noise_set([1], [1]), name=kind)
+    assert _recipe(images, recipe, init).name == expected

@@ -55,8 +55,9 @@ def test_numbers_of_a_known_picture(encoder):
 
 def test_logits_of_the_classifier_in_the_file(encoder):
     """The classifier sees in the picture what the reference implementation saw."""
-    weights = lite.read_file()
-    logits = weights["fc.weight"] @ torch.from_numpy(encoder([picture()])[0]) + weights["fc.bias"]
+    weights = lite.read_weights(lite.weights_file())
+    embedding = torch.from_numpy(encoder([picture()])[0])
+    logits = weights["_fc.weight"] @ embedding + weights["_fc.bias"]
     top = logits.topk(3)
     assert top.indices.tolist() == TOP
     torch.testing.assert_close(top.values, torch.tensor(LOGITS), atol=5e-3, rtol=0)
@@ -67,6 +68,8 @@ def test_other_sizes(side):
     module = lite.EfficientNetLite0().eval()
     with torch.no_grad():
         assert module(torch.zeros(1, 3, side, side + 1)).shape == (1, 1280)
+        eighth = [-(-s // 8) for s in (side, side + 1)]
+        assert module.lower(torch.zeros(1, 3, side, side + 1)).shape == (1, 40, *eighth)
 
 
 def test_weights_are_checked(tmp_path, monkeypatch):

@@ -57,7 +57,7 @@ def test_settings():
     assert len(augmentation(recipe).operations) == 4
     for text, message in (
         ("cutout", "NAME=VALUE"), ("cutot=3", "did you mean 'cutout'"), ("cutout=x", "is a number"),
-        ("augment=mirror", "unknown augmentation"),
+        ("augment=mirror", "unknown augmentation"), ("norms=frozn", "did you mean 'frozen'"),
     ):  # fmt: skip
         with pytest.raises(InputError, match=message):
             recipe.with_settings([text])
@@ -69,7 +69,8 @@ def test_settings():
         "pad=-3", "pad=200", "smoothing=2", "smoothing=1", "policy=-1", "policy=1000", "cutout=-5",
         "cutout=33", "momentum=5", "momentum=1", "momentum=nan", "jitter=nan", "jitter=-1",
         "store=-1", "store=100000", "warmup=7", "weight_decay=nan", "weight_decay=-1", "factor=0",
-        "factor=inf", "scale=nan",
+        "factor=inf", "scale=nan", "average=1", "average=-1", "layer_decay=0", "layer_decay=1.5",
+        "freeze=-1", "keep=-1", "keep=nan", "keep=inf",
     ],
 )  # fmt: skip
 def test_settings_out_of_range(text):

@@ -12,9 +12,10 @@ from safetensors.torch import load_file, save_file
 from cala.encoders import Transform
 from cala.encoders.weights import load_encoder_file, save_encoder
 from cala.errors import InputError
-from cala.training.checkpoint import load_checkpoint
+from cala.training.checkpoint import load_checkpoint, save_checkpoint
 from cala.training.images import base_rows
 from cala.training.place import CHECKPOINT, ENCODER, LOG
+from cala.training.recipes import RECIPES
 from cala.training.session import train_base
 from encoders.tiny import noise_set
 from training.small import RECIPE, Small, session
@@ -75,6 +76,22 @@ def test_interrupted_twice_ends_with_the_same_weights(whole, tmp_path):
         for p in (out, whole)
     ]
     assert logs[0] == logs[1]
+
+
+def test_a_run_that_an_earlier_version_began_goes_on(whole, tmp_path):
+    """Its checkpoint does not know the settings that came later."""
+    out = tmp_path / "early"
+    train_base(session(out), stop=stop_after(5))
+    tensors, config, progress = load_checkpoint(out / CHECKPOINT)
+    for name in ("average", "keep", "norms", "freeze", "layer_decay", "means"):
+        del config["recipe"][name]
+    save_checkpoint(out / CHECKPOINT, tensors, config, progress)
+    changed = RECIPE.changed(average=0.9)
+    with pytest.raises(InputError, match=r"its recipe\.average is 0\.0, not 0\.9"):
+        train_base(session(out, recipe=changed), resume=True)
+    train_base(session(out), resume=True)
+    ours, theirs = load_file(out / ENCODER), load_file(whole / ENCODER)
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
 def test_seeds_decide(whole, tmp_path):
@@ -145,7 +162,8 @@ def test_hold_out_is_never_trained_on():
         ({"recipe": RECIPE.changed(batch=31)}, r"batch of 31 is larger than the 30.*--batch"),
         ({"selection": "test"}, "unknown selection 'test'"),
         ({"selection": "validation", "holdout": 0}, "needs held-out images"),
-        ({"recipe": RECIPE.changed(pretrained=True)}, "--init"),
+        ({"recipe": RECIPE.changed(pretrained=True)}, "--init FILE"),
+        ({"recipe": RECIPES["adapt-photos"]}, "--init efficientnet-lite0"),
         ({"recipe": RECIPE.changed(encoder="resnet21")}, "did you mean 'resnet20'"),
     ],
 )

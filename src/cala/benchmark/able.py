@@ -44,7 +44,8 @@ def _lacks(problem: Problem, method: str, metric: str | None) -> str:
             check_images(host, source)
         if takes_parts(method):
             made: Any = head(parts=source.data.parts)  # type: ignore[call-arg]
-            made.check_parts(source.data.x_train.shape[1])
+            if hasattr(made, "check_parts"):  # others take parts and need none
+                made.check_parts(source.data.x_train.shape[1])
     except InputError as error:
         return str(error)
     return ""

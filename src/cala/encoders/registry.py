@@ -125,9 +125,13 @@ def located(uri: str | os.PathLike[str]) -> str:
 
 
 def weights_file(name: str) -> Path:
-    """The file that weights to start from are in: an encoder that the package ships, or a path."""
+    """The file that weights to start from are in: an encoder that is installed, or a path."""
     if name in SHIPPED:
         return shipped(SHIPPED[name])
+    if name == "efficientnet-lite0":
+        from cala.encoders import efficientnet_lite0
+
+        return efficientnet_lite0.weights_file()
     folder = Path(name, FILE)
     return folder if folder.is_file() else Path(name)
 

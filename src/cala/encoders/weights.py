@@ -161,6 +161,8 @@ def load_weights(
     module: nn.Module, tensors: dict[str, Tensor], source: str, architecture: str
 ) -> None:
     """Fill a module by name; a classifier (`fc.`) and other parts are passed over."""
+    renamed = getattr(module, "renamed", str)  # files of others have other names
+    tensors = {renamed(name): tensor for name, tensor in tensors.items()}
     given = {name: t for name, t in tensors.items() if not name.startswith(("fc.", PART))}
     own = module.state_dict()
     needed = {name for name in own if not name.endswith("num_batches_tracked")}

@@ -66,10 +66,6 @@ class Bilateral(BaseModel):
 
     wants_means: ClassVar[bool] = True
 
-    def begin(self, means: Tensor) -> None:
-        with torch.no_grad():
-            self.classifier.weight.copy_(means)
-
 
 # Sessions.
 

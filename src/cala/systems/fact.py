@@ -189,10 +189,6 @@ class ForwardCompatible(BaseModel):
     def reached(self, share: float) -> None:
         self.joined = share >= self.after
 
-    def begin(self, means: Tensor) -> None:
-        with torch.no_grad():
-            self.classifier.weight.copy_(means)
-
     def forward(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         lower, upper = self.encoder.lower, self.encoder.upper
         hidden = lower(images)  # type: ignore[operator]

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -23,10 +24,12 @@ from cala.errors import InputError
 from cala.training.augment import Augmentation
 from cala.training.checkpoint import Progress
 from cala.training.devices import Ranks, Single
+from cala.training.layers import at_rates, hold, rates
 from cala.training.objective import Objective
 from cala.training.recipes import Recipe
 
-EVAL_BATCH = 500
+EVAL_BATCH = 500  # images of up to EVAL_SIDE pixels, fewer of larger ones
+EVAL_SIDE = 84
 
 
 @dataclass(frozen=True)
@@ -75,12 +78,15 @@ class Trainer:
         self.autocast = autocast
         self.model = model.to(self.device)
         self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        own = rates(model.encoder, recipe)
         self.optimiser = torch.optim.SGD(
-            model.groups(recipe),
+            at_rates(model.groups(recipe), own),
             lr=recipe.lr,
             momentum=recipe.momentum,
             nesterov=recipe.momentum > 0,
         )
+        hold(model.encoder, recipe)
+        self.start = {p: p.detach().clone() for p in own} if recipe.keep else {}
         self.net = self.ranks.wrap(self.model)
         if compiled:
             self.net = torch.compile(self.net)
@@ -89,6 +95,7 @@ class Trainer:
         self._labels = data.train_labels.cpu()
         self.progress = Progress()
         self.best: dict[str, Tensor] = {}
+        self.average: dict[str, Tensor] = {}
         self._order = (-1, torch.empty(0))
 
     @property
@@ -120,7 +127,7 @@ class Trainer:
 
     def begin(self) -> None:
         """What comes before the first step."""
-        if self.warm and self.model.wants_means:
+        if self.warm and (self.model.wants_means or self.recipe.means):
             self._timed(lambda: self.model.begin(self.class_means()))
 
     def rehearse(self, steps: int) -> float:
@@ -187,6 +194,7 @@ class Trainer:
         self.model.encoder.requires_grad_(not waits)
         if waits:
             self.model.encoder.eval()
+        hold(self.model.encoder, self.recipe)
         with (
             own_random(seeded(self.seed, f"step {self.ranks.rank}", step)),
             torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None),
@@ -196,6 +204,8 @@ class Trainer:
         self.ranks.backward(self.scaler.scale(loss))
         self.scaler.step(self.optimiser)
         self.scaler.update()
+        self._pull_back()
+        self._follow(step)
         shown = labels[: len(logits)]  # of an episode, the queries come first
         correct = (logits.argmax(1) == shown).sum()
         sums = self.ranks.total(torch.stack([loss.detach() * len(shown), correct]).double())
@@ -205,26 +215,62 @@ class Trainer:
         self.progress.epoch_correct += int(sums[1])
         self.progress.epoch_images += len(shown) * self.ranks.world
 
+    @torch.no_grad()
+    def _pull_back(self) -> None:
+        """The step of the penalty `keep`, taken implicitly: stable however strong it is."""
+        if self.start:
+            for group in self.optimiser.param_groups:
+                pull = group["lr"] * self.recipe.keep
+                for parameter in group["params"]:
+                    if parameter in self.start:
+                        parameter.lerp_(self.start[parameter], pull / (1 + pull))
+
+    @torch.no_grad()
+    def _follow(self, step: int) -> None:
+        """Move the average; of the first steps it is the plain mean."""
+        if not self.recipe.average:
+            return
+        share = max(1 - self.recipe.average, 1 / (step + 1))
+        for name, tensor in self.model.state_dict().items():
+            if name not in self.average or not tensor.is_floating_point():
+                self.average[name] = tensor.detach().clone()
+            else:
+                self.average[name].lerp_(tensor, share)
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """The model with the weights that are validated and written."""
+        if not self.average:
+            yield
+            return
+        own = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
+        self.model.load_state_dict(self.average)
+        try:
+            yield
+        finally:
+            self.model.load_state_dict(own)
+
     def _end_epoch(self) -> None:
         progress = self.progress
         epoch = -(-progress.step // self.steps_per_epoch)
         images = max(progress.epoch_images, 1)
-        line = {
+        line: dict[str, Any] = {
             "epoch": epoch,
             "step": progress.step,
             "loss": progress.epoch_loss / images,
             "accuracy": progress.epoch_correct / images,
-            "lr": self.optimiser.param_groups[0]["lr"],
+            "lr": self.recipe.lr_at(progress.step - 1, self.steps_per_epoch),
             "scale": self.model.scale,
             "size": self.recipe.size_at(epoch - 1),
             "seconds": round(progress.epoch_seconds, 3),
             "images_per_second": round(images / max(progress.epoch_seconds, 1e-9), 1),
         }
         if len(self.data.holdout):
-            line["validation"] = self.validate()
-            if line["validation"] > progress.best:
-                progress.best, progress.best_epoch = line["validation"], epoch
-                self.best = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
+            with self.averaged():
+                line["validation"] = self.validate()
+                if line["validation"] > progress.best:
+                    progress.best, progress.best_epoch = line["validation"], epoch
+                    self.best = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
         progress.log.append(line)
         progress.epoch_loss, progress.epoch_correct, progress.epoch_images = 0.0, 0, 0
         progress.epoch_seconds = 0.0
@@ -234,14 +280,7 @@ class Trainer:
         """Accuracy of the classifier on the held-out base images, plain test transform."""
         self.model.eval()
         correct = 0
-        pairs = zip(
-            self.data.holdout.split(EVAL_BATCH),
-            self.data.holdout_labels.split(EVAL_BATCH),
-            strict=True,
-        )
-        for images, labels in pairs:
-            size = self.recipe.transform.size
-            inputs = self._input(centre(images, self.recipe.transform), size)
+        for inputs, labels in self._plain(self.data.holdout, self.data.holdout_labels):
             correct += int((self.model.logits(inputs).argmax(1) == labels).sum())
         return correct / len(self.data.holdout)
 
@@ -250,19 +289,20 @@ class Trainer:
         """Means of unit embeddings of the training images, as unit vectors: (B, d)."""
         self.model.eval()
         sums: Tensor | None = None
-        pairs = zip(
-            self.data.train.split(EVAL_BATCH), self.data.train_labels.split(EVAL_BATCH), strict=True
-        )
-        for images, labels in pairs:
-            transform = self.recipe.transform
-            unit = F.normalize(
-                self.model.encoder(self._input(centre(images, transform), transform.size)), dim=1
-            )
+        for inputs, labels in self._plain(self.data.train, self.data.train_labels):
+            unit = F.normalize(self.model.encoder(inputs), dim=1)
             if sums is None:
                 sums = unit.new_zeros(self.model.n_base, unit.shape[1])
             sums.index_add_(0, labels, unit)
         assert sums is not None
         return F.normalize(sums, dim=1)
+
+    def _plain(self, images: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Batches as the encoder sees images at test time, and their labels."""
+        transform = self.recipe.transform
+        most = max(1, EVAL_BATCH * EVAL_SIDE**2 // max(EVAL_SIDE, transform.size) ** 2)
+        for some, own in zip(images.split(most), labels.split(most), strict=True):
+            yield self._input(centre(some, transform), transform.size), own
 
     def check_finite(self) -> None:
         """Raise if a weight is no number any more, as after one step that was far too long."""
@@ -283,7 +323,8 @@ class Trainer:
             buffer = self.optimiser.state[parameter].get("momentum_buffer")
             if buffer is not None:
                 found[f"momentum.{name}"] = buffer
-        found.update({f"best.{k}": v for k, v in self.best.items()})
+        for what, weights in (("best", self.best), ("average", self.average)):
+            found.update({f"{what}.{k}": v for k, v in weights.items()})
         state = self.scaler.state_dict()  # empty without half precision
         found.update({f"scaler.{k}": torch.tensor(float(v)) for k, v in state.items()})
         return found
@@ -295,7 +336,9 @@ class Trainer:
             return {k[len(prefix) :]: v for k, v in tensors.items() if k.startswith(prefix)}
 
         self.model.load_state_dict(part("model."))
-        self.best = {k: v.to(self.device) for k, v in part("best.").items()}
+        self.best, self.average = (
+            {k: v.to(self.device) for k, v in part(what).items()} for what in ("best.", "average.")
+        )
         momentum = part("momentum.")
         for name, parameter in self.model.named_parameters():
             if name in momentum:

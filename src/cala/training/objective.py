@@ -118,6 +118,10 @@ class BaseModel(Objective):
     def logits(self, images: Tensor) -> Tensor:
         return self.classifier(self.encoder(images))
 
+    def begin(self, means: Tensor) -> None:
+        with torch.no_grad():
+            self.classifier.weight.copy_(means)
+
     @property
     def scale(self) -> float:
         return float(self.classifier.scale.detach())

@@ -7,17 +7,20 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+from cala.encoders.efficientnet_lite0 import TRANSFORM as LITE
 from cala.encoders.transform import CIFAR_MEAN, CIFAR_STD, Transform
 from cala.errors import InputError
 from cala.registry import Registry, check_choice
 
 SCHEDULES = ("milestones", "one-cycle", "cosine")
 AUGMENTATIONS = ("none", "crop", "resized-crop")
+NORMS = ("train", "slow", "frozen")
 MOST_CHANGES = 20  # operations of the policy per image
 MOST_STORED = 8  # times the side that the encoder sees
 SETTINGS = (
     "augment", "pad", "jitter", "jittered", "grey", "cutout", "policy", "smoothing",
     "weight_decay", "momentum", "schedule", "warmup", "factor", "scale", "store",
+    "layer_decay", "freeze", "norms", "average", "keep",
 )  # fmt: skip
 
 
@@ -39,6 +42,16 @@ class Recipe:
     views : versions of an image that are classes of their own, for methods that make such
     store : side at which the images wait in memory, for `resized-crop`
     pretrained : needs weights to start from
+    means : the classifier starts at the class means of these weights
+    layer_decay : each layer of the encoder learns so many times as fast as the one above it, the
+        last one so many times as fast as the classifier
+    freeze : the first so many layers stay as they are
+    norms : batch norms `train`, are `slow` (their statistics stay, the rest learns at a tenth of
+        the rate) or `frozen`
+    average : the encoder is a moving average of the weights, in which those of a step count so
+        many times less one step later; 0 for the last weights
+    keep : how strongly the encoder's weights w are pulled back to those that it started from, a
+        penalty of keep/2 · ‖w - w_start‖²
     """
 
     name: str
@@ -67,18 +80,30 @@ class Recipe:
     views: int = 1
     store: int = 0
     pretrained: bool = False
+    means: bool = False
+    layer_decay: float = 1.0
+    freeze: int = 0
+    norms: str = "train"
+    average: float = 0.0
+    keep: float = 0.0
 
     def __post_init__(self) -> None:
         check_choice("schedule", self.schedule, SCHEDULES)
         check_choice("augmentation", self.augment, AUGMENTATIONS)
+        check_choice("norms", self.norms, NORMS)
         if self.batch < 1:
             raise InputError(f"batch is {self.batch}: use 1 or more")
         for name in ("epochs", "lr", "scale", "factor"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise InputError(f"{name} is {getattr(self, name)}: use a number above 0")
-        for name in ("momentum", "smoothing"):
+        for name in ("momentum", "smoothing", "average"):
             if not 0 <= getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}: use 0 or more, below 1")
+        for name in ("freeze", "keep"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise InputError(f"{name} is {getattr(self, name)}: use 0 or more")
+        if not 0 < self.layer_decay <= 1:
+            raise InputError(f"layer_decay is {self.layer_decay}: use a number above 0, at most 1")
         side = self.transform.size
         most = {
             "weight_decay": 1, "warmup": 1, "jitter": 1, "jittered": 1, "grey": 1,
@@ -275,3 +300,28 @@ _enter(
         store=96,
     ),
 )
+_adapt = Recipe(
+    "adapt-photos",
+    "efficientnet-lite0",
+    LITE,
+    epochs=5,
+    batch=32,
+    lr=0.02,
+    weight_decay=0.0,
+    schedule="cosine",
+    warmup=0.1,
+    smoothing=0.1,
+    augment="resized-crop",
+    area=(0.3, 1.0),
+    jitter=0.3,
+    sizes=((0.6, 160),),
+    store=256,
+    pretrained=True,
+    means=True,
+    layer_decay=0.9,
+    freeze=6,
+    norms="frozen",
+    average=0.98,
+)
+_enter("your own photos, from the weights of EfficientNet-Lite0", _adapt)
+_enter("CUB-200, from the weights of EfficientNet-Lite0", _adapt.changed(name="adapt-cub200"))

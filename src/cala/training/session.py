@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from cala.data.images import ImageSet
 from cala.encoders.architectures import ARCHITECTURES
+from cala.encoders.registry import ENCODERS
 from cala.encoders.weights import load_weights, read_weights, save_encoder
 from cala.errors import InputError
 from cala.files import reason, sha256, shown, write_text
@@ -95,9 +96,14 @@ class BaseSession:
                 f"{world}, such as --batch {-(-batch // world) * world}"
             )
         if self.recipe.pretrained and self.init is None:
+            name = self.recipe.encoder
+            ready = name if name in ENCODERS else f"FILE, such as torchvision's {name} weights"
             raise InputError(
-                f"recipe {self.recipe.name} starts from pretrained weights: give --init FILE, such "
-                "as torchvision's resnet18 weights"
+                f"recipe {self.recipe.name} starts from pretrained weights: give --init {ready}"
+            )
+        if self.recipe.keep and self.init is None:
+            raise InputError(
+                f"keep is {self.recipe.keep:g}: there are no weights to stay close to, give --init"
             )
 
     def lasting(self, epochs: float) -> BaseSession:
@@ -114,7 +120,7 @@ class BaseSession:
             **own,
             **numbers,
             **spent,
-            "recipe": json.loads(json.dumps(self.recipe.as_dict())),
+            "recipe": _plain(self.recipe),
             "dataset": self.images.name,
             "images": self.images.fingerprint,
             "base": self.n_base,
@@ -236,7 +242,16 @@ def _begun(session: BaseSession, resume: bool) -> Begun | None:
             f"{shown(session.out)} holds a training run already: add --resume to continue it, or "
             "choose another folder"
         )
-    return Begun(*load_checkpoint(checkpoint))
+    tensors, config, progress = load_checkpoint(checkpoint)
+    # A setting that the run did not know yet has its default, which changes nothing.
+    config["recipe"] = _plain(Recipe.from_dict(config["recipe"]))
+    return Begun(tensors, config, progress)
+
+
+def _plain(recipe: Recipe) -> dict[str, Any]:
+    """As it is after a way through JSON."""
+    found: dict[str, Any] = json.loads(json.dumps(recipe.as_dict()))
+    return found
 
 
 def _check_same_start(session: BaseSession, begun: Begun | None) -> None:
@@ -328,8 +343,9 @@ def _write_encoder(
     inherited: Inherited,
 ) -> None:
     model = trainer.model
-    if session.selection == "validation":
-        model.load_state_dict(trainer.best)
+    chosen = trainer.best if session.selection == "validation" else trainer.average
+    if chosen:
+        model.load_state_dict(chosen)
     train = session.images.train
     order = torch.randperm(len(rows.train), generator=seeded(session.seed, "trained", 0))
     some = train.digests(rows.train[order[:TRAINED].numpy()])
