@@ -11,6 +11,10 @@ from cala.core.cala import PrototypeTable, normalise
 from cala.core.rows import Array, Features, parts_of
 from cala.registry import check_choice
 
+FEW_ROWS = 0.5  # per dimension: below, their span is cheaper to work in than all dimensions
+TINY_SCATTER = 1e-12
+NEVER_ZERO = 1e-9  # keeps the inverse defined where shrinkage is 0
+
 
 class Metric(Protocol):
     """Maps embeddings (n, d) to unit vectors (n, d)."""
@@ -105,34 +109,70 @@ def fit_whitening(
     shrinkage : a number, or "auto" for `default_shrinkage`
     rows : (m,) learn from these rows alone
     """
-    from scipy.linalg import solve_triangular
-
     n, dim = len(features) if rows is None else len(rows), features.shape[1]
     mean = np.zeros(dim)
     for part, _ in parts_of(features, columns, rows):
         mean += _rooted(part).sum(0, dtype=np.float64)
     mean /= n
 
-    moment = np.zeros((dim, dim))
-
     def centred_parts() -> Iterator[tuple[Array, Array]]:
         for part, own in parts_of(features, columns, rows):
-            centred = normalise(_rooted(part).astype(np.float64) - mean)
-            np.add(moment, centred.T @ centred, out=moment)
+            yield normalise(_rooted(part).astype(np.float64) - mean), own
+
+    few = n < FEW_ROWS * dim
+    moment = np.zeros((0, 0) if few else (dim, dim))
+    kept: list[tuple[Array, Array]] = []
+
+    def seen_parts() -> Iterator[tuple[Array, Array]]:
+        for centred, own in centred_parts():
+            if few:
+                kept.append((centred, own))
+            else:
+                np.add(moment, centred.T @ centred, out=moment)
             yield centred, own
 
-    table = PrototypeTable.of(centred_parts(), int(columns.max()) + 1, dim)
-    table = table.at(table.counts > 0)
-    freedom = max(n - len(table), 1)
-    within = (moment - table.sums.T @ table.means) / freedom
-    level = float(within.diagonal().mean())
-    if level <= 1e-12:  # one image per class: nothing is known about scatter
-        return mean, np.eye(dim)
+    table = PrototypeTable.of(seen_parts(), int(columns.max()) + 1, dim)
+    present = table.counts > 0
+    freedom = max(n - int(present.sum()), 1)
     factor = default_shrinkage(dim, freedom) if isinstance(shrinkage, str) else shrinkage
-    # Any root of the inverse gives the same cosines; the triangular one is ten times cheaper
-    # than the symmetric one. The second term keeps it defined where shrinkage is 0.
-    root = np.linalg.cholesky(within + (factor + 1e-9) * level * np.eye(dim))
-    return mean, np.ascontiguousarray(solve_triangular(root, np.eye(dim), lower=True).T)
+    if few:
+        means = table.sums / np.maximum(table.counts, 1)[:, None]
+        residuals = np.concatenate([centred - means[own] for centred, own in kept])
+        return mean, _root_of_few(residuals / freedom**0.5, factor)
+    table = table.at(present)
+    return mean, _root((moment - table.sums.T @ table.means) / freedom, factor)
+
+
+def _root(within: Array, factor: float) -> Array:
+    """A root W of (Σ + factor·(tr Σ / d)·I)⁻¹ = W·Wᵀ for a covariance Σ (d, d).
+
+    Any root gives the same cosines; the triangular one is ten times cheaper than the symmetric one.
+    """
+    from scipy.linalg import solve_triangular
+
+    identity, level = np.eye(len(within)), float(within.diagonal().mean())
+    if level <= TINY_SCATTER:  # one image per class: nothing is known about scatter
+        return identity
+    root = np.linalg.cholesky(within + (factor + NEVER_ZERO) * level * identity)
+    return np.ascontiguousarray(solve_triangular(root, identity, lower=True).T)
+
+
+def _root_of_few(rows: Array, factor: float) -> Array:
+    """The same, symmetric, for Σ = rowsᵀ·rows of few rows (n, d): they span all it knows.
+
+    Outside their span Σ is 0, so the root is a multiple of the identity but for n directions.
+    """
+    dim = rows.shape[1]
+    values, vectors = np.linalg.eigh(rows @ rows.T)
+    level = float(values.sum()) / dim
+    if level <= TINY_SCATTER:
+        return np.eye(dim)
+    ridge = (factor + NEVER_ZERO) * level
+    known = values > values[-1] * 1e-12
+    values, vectors = values[known], vectors[:, known]
+    directions = rows.T @ (vectors / np.sqrt(values))
+    gains = np.sqrt(ridge / (values + ridge)) - 1
+    return (np.eye(dim) + (directions * gains) @ directions.T) / ridge**0.5
 
 
 def default_shrinkage(dim: int, freedom: int) -> float:

@@ -35,7 +35,7 @@ from cala.heads.table import TableHead
 
 GROUPS = 3  # of base classes, each held out in turn
 FEWEST_REPEATS = 2  # of holding every class out once
-HELD_OUT, MOST_REPEATS = 120, 12  # so many classes in all
+HELD_OUT, MOST_REPEATS = 60, 12  # so many classes in all
 JUDGES, FOLDS = 12, 4  # trials that judge shifts, which take longer to learn
 CAUTION = 0.5  # share of a shift that is used where nobody said what the encoder was trained on
 QUERY_SHARE = 0.2  # of the rows of classes that stay
@@ -66,7 +66,8 @@ class AutoHead(AdaptedHead):
         fitted = self.blank()
         warn_of_base_queries(data)
         value = _objective(self.recipe.objective, self.recipe.max_base_loss)
-        hosts = [host.blank().fit_base(data) for host in fitted.hosts]
+        usable = [host for host in fitted.hosts if data.n_base >= host.fewest_base]
+        hosts = [host.blank().fit_base(data) for host in usable]
         if asks_fakes(data):
             evidence, trials = "fake classes", [self._fake_trials(host, data) for host in hosts]
         elif data.n_base > 2:

@@ -22,6 +22,7 @@ class CalibratedMean(NearestMean):
     """
 
     name = "calibrated-mean"
+    fewest_base = MIN_CLASSES
 
     _slope: Array  # (C,)
     _offset: Array  # (C,)
@@ -36,14 +37,19 @@ class CalibratedMean(NearestMean):
 
     @property
     def _fits_scale(self) -> bool:
-        return True
+        return super()._fits_scale or self.n_base >= MIN_CLASSES
+
+    def _take_scale(self, scale: float) -> None:
+        super()._take_scale(scale)
+        self._slope = np.full(self.n_base, scale, self.dtype)
+        self._offset = np.zeros(self.n_base, self.dtype)
 
     def _fit_scale(self, cosines: Array, own: Array) -> None:
         if self.scale_option == "auto":
             super()._fit_scale(cosines, own)
         else:
             self.scale = float(self.scale_option)
-        slope, offset = np.full(self.n_base, self.scale), np.zeros(self.n_base)
+        self._take_scale(self.scale)
         if self.n_base >= MIN_CLASSES and len(own):
             found = fit_concentration(
                 cosines,
@@ -52,9 +58,9 @@ class CalibratedMean(NearestMean):
                 self.scale,
                 free_scale=self.scale_option == "auto",
             )
-            slope, offset = found.slope, found.offset
-            self.scale = float(np.exp(np.log(slope).mean()))
-        self._slope, self._offset = slope.astype(self.dtype), offset.astype(self.dtype)
+            self.scale = float(np.exp(np.log(found.slope).mean()))
+            self._slope = found.slope.astype(self.dtype)
+            self._offset = found.offset.astype(self.dtype)
 
     def _scale_like(self, other: Any) -> None:
         super()._scale_like(other)

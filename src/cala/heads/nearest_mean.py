@@ -73,7 +73,11 @@ class ClassMeans(TableHead):
             for scorer in data.scorers(self):
                 scorer.head._scale_like(self)
         else:
-            self.scale = float(self.scale_option)
+            self._take_scale(float(self.scale_option))
+
+    def _take_scale(self, scale: float) -> None:
+        """Use a given scale."""
+        self.scale = scale
 
     @property
     def _fits_scale(self) -> bool:

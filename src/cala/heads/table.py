@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from typing_extensions import Self
@@ -27,6 +27,9 @@ class TableHead(Head):
     `unit_logits` is theirs to write; `_fit_base`, `_add`, `_forget` and `_restore` where they keep
     more than the table.
     """
+
+    #: With fewer base classes it is no other than a simpler head.
+    fewest_base: ClassVar[int] = 2
 
     def __init__(self, *, metric: str = "cosine", shrinkage: float | str = "auto") -> None:
         check_choice("metric", metric, METRICS)
