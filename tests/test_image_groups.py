@@ -137,3 +137,20 @@ def test_without_is_the_mean_over_draws():
     jackknife = 19 * np.mean(without, axis=0).var()
     error = np.sqrt(np.var(values, ddof=1) / 3 + jackknife)
     assert 1.96 * error < results.estimate("la", "last", draws).half < 4.31 * error
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("base_right", 10**6),
+        ("novel_as_base", 10**6),
+        ("ausuc", 5),
+        ("ncr2", 2),
+        ("base_images", 1e308),
+    ],
+)
+def test_counts_beyond_their_images_and_rates_above_1_are_no_groups(name, value):
+    z, y, n_base = problem()
+    kept = kept_groups(Answers.of(z, y, n_base), image_groups(y), 20, curve=True)
+    assert left_out(kept) is not None
+    assert left_out({**kept, name: [value, *kept[name][1:]]}) is None

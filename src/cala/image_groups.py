@@ -24,6 +24,7 @@ COUNTS = (
     "novel_as_base",
 )
 RATES = ("ausuc", "ncr2", "ncr5")
+MOST = 2**53  # images of a group that a float still counts one by one
 
 Kept = dict[str, list[float]]
 
@@ -90,9 +91,18 @@ def left_out(kept: Mapping[str, object]) -> list[SessionMetrics] | None:
     n_groups = len(found["base_images"]) if np.ndim(found.get("base_images", 0.0)) == 1 else 0
     if n_groups < 2 or any(values.shape != (n_groups,) for values in found.values()):
         return None
-    if not all((values >= 0).all() and np.isfinite(values).all() for values in found.values()):
+    nothing = np.zeros(n_groups)
+    if not all(((values >= 0) & (values <= MOST)).all() for values in found.values()):
         return None
-    nothing, unknown = np.zeros(n_groups), np.full(n_groups, np.nan)
+    for side, other in (("base", "novel"), ("novel", "base")):
+        images, *parts = (
+            found.get(f"{side}_{name}", nothing) for name in ("images", "right", f"as_{other}")
+        )
+        if (sum(parts) > images).any():
+            return None
+    if any((found[name] > 1).any() for name in RATES if name in found):
+        return None
+    unknown = np.full(n_groups, np.nan)
     rest = {k: (v := found.get(k, nothing)).sum() - v for k in COUNTS}
     with np.errstate(divide="ignore", invalid="ignore"):
         images = rest["base_images"] + rest["novel_images"]

@@ -108,3 +108,24 @@ def test_forgetting_a_class_gives_back_what_it_cost(task, fitted):
     assert head.delta <= alone
     head.forget(11)
     assert head.delta == pytest.approx(alone)
+
+
+def test_a_forgotten_base_class_is_no_longer_protected_and_none_of_its_rows_is_kept(task, fitted):
+    head = fitted.fork()
+    head.set_operating_point(max_base_loss=0.05)
+    x, y = task.base
+    head.add(*task.rows([10], 5)).forget(3)
+    without = y != 3
+    tensors = head.state()["tensors"]
+    held = {row.tobytes() for row in tensors["kept.rows"]}
+    assert held <= {row.tobytes() for row in head.embed(x[without])}
+    assert restore_head(head.state()).forget(4).delta == head.forget(4).delta
+
+
+def test_where_no_base_row_is_right_there_is_nothing_to_lose():
+    x = np.array([[1, 0], [0, 1], [1, 0], [0, 1]], np.float32)
+    head = make_head("auto").fit_base(BaseData(x, np.array([0, 0, 1, 1]), holdout=np.ones(4, bool)))
+    head.set_operating_point(max_base_loss=0.01)
+    head.add(np.array([[1, 0.5]], np.float32), np.array([2]))
+    assert head.classes == (0, 1, 2)
+    assert np.isfinite(head.delta)

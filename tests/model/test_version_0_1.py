@@ -55,7 +55,8 @@ def test_a_classifier_answers_as_before(name):
 def test_a_classifier_is_stored_under_the_same_names(name):
     arrays = load_file(FOLDER / f"{name}.safetensors")
     state = classifier_state(restored(name))
-    later = {"head.kept.rows", "head.kept.best"}  # what max_base_loss is kept by
+    # What max_base_loss is kept by.
+    later = {f"head.kept.{name}" for name in ("rows", "best", "own", "queries")}
     assert set(state["tensors"]) - later == set(arrays)
     for key, array in arrays.items():
         np.testing.assert_allclose(state["tensors"][key].reshape(array.shape), array, rtol=1e-6)

@@ -125,7 +125,7 @@ class AdaptedHead(HeadWrapper):
 
     def _follow(self) -> None:
         """Keep what was promised of base, now that other classes are there."""
-        if self.max_base_loss is not None and self._kept.queries and len(self.beta) > self.n_base:
+        if self.max_base_loss is not None and len(self._kept.rows) and len(self.beta) > self.n_base:
             shift = self.gamma * self.beta[self.n_base :]
             self.delta = self._kept.delta(self._host, shift, self.max_base_loss)
 
@@ -134,6 +134,8 @@ class AdaptedHead(HeadWrapper):
         smaller = self.fork()
         smaller._host = self._host.fork().forget(label)
         smaller.beta = np.delete(self.beta, column)
+        if column < self.n_base:
+            smaller._kept = self._kept.without(column)
         smaller._follow()
         return self._become(smaller)
 
@@ -153,7 +155,6 @@ class AdaptedHead(HeadWrapper):
                 "gamma": self.gamma,
                 "delta": self.delta,
                 "max_base_loss": self.max_base_loss,
-                "kept_of": self._kept.queries,
                 "temperature": [self.temperature.base, self.temperature.novel],
                 "trained_as": self.trained_as.to_json(),
                 "report": self.report,
@@ -162,8 +163,7 @@ class AdaptedHead(HeadWrapper):
             "tensors": {
                 "beta": self.beta,
                 "reference": self._reference,
-                "kept.rows": self._kept.rows,
-                "kept.best": self._kept.best,
+                **{f"kept.{k}": v for k, v in vars(self._kept).items()},
                 **{f"curve.{k}": v for k, v in vars(self.curve).items()},
                 **{f"adapter.{k}": v for k, v in self.adapter.arrays().items()},
                 **{f"host.{k}": v for k, v in host["tensors"].items()},
@@ -184,8 +184,9 @@ class AdaptedHead(HeadWrapper):
         head.report = meta.get("report", {})
         head.temperature = Temperature(*meta.get("temperature", ()))
         head.max_base_loss = meta.get("max_base_loss")
-        if "kept.rows" in tensors:
-            head._kept = BaseReference(tensors["kept.rows"], tensors["kept.best"], meta["kept_of"])
+        kept = _part(tensors, "kept.")
+        if "own" in kept:
+            head._kept = BaseReference(**kept)
         head.beta, head._reference = tensors["beta"], tensors["reference"]
         head.curve = TradeOff(**_part(tensors, "curve."))
         head.adapter = head.trained_as.make(len(head._reference), np.random.default_rng(0))

@@ -20,16 +20,19 @@ class BaseReference:
     """Base queries that are answered right before any class is added.
 
     rows : (R, e) as the head embeds them; best : (R,) their largest base logit
-    queries : how many were asked, right or wrong
+    own : (R,) their base columns
+    queries : (B,) how many of each base class were asked, right or wrong
     """
 
     rows: Array
     best: Array
-    queries: int = 0
+    own: Array
+    queries: Array
 
     @classmethod
     def none(cls) -> BaseReference:
-        return cls(np.zeros((0, 0), np.float32), np.zeros(0, np.float32))
+        nothing = np.zeros(0, np.int64)
+        return cls(np.zeros((0, 0), np.float32), np.zeros(0, np.float32), nothing, nothing)
 
     @classmethod
     def of(cls, host: Head, data: BaseData) -> BaseReference:
@@ -46,7 +49,16 @@ class BaseReference:
         rows = host.embed(data.features[asked.order])
         logits = host.unit_logits(rows, asked.columns)
         right = logits.argmax(1) == asked.columns
-        return cls(rows[right], logits.max(1)[right], len(asked))
+        return cls(rows[right], logits.max(1)[right], asked.columns[right], asked.counts)
+
+    def without(self, column: int) -> BaseReference:
+        """After a base class was forgotten: none of its rows is kept or promised anything."""
+        if column >= len(self.queries):
+            return self
+        stay = self.own != column
+        own = self.own[stay]
+        queries = np.delete(self.queries, column)
+        return BaseReference(self.rows[stay], self.best[stay], own - (own > column), queries)
 
     def delta(self, host: Head, shift: Array, max_base_loss: float) -> float:
         """The largest δ that loses no more than the asked share of base queries.
@@ -55,7 +67,7 @@ class BaseReference:
         """
         novel = host.unit_logits(self.rows)[:, host.n_base :] + shift
         switches = np.sort(self.best - novel.max(1))
-        lost = losses_within(max_base_loss, self.queries)
+        lost = losses_within(max_base_loss, int(self.queries.sum()))
         if lost >= len(switches):
             return float(switches[-1]) + 1.0
         return float(switches[lost]) - MARGIN  # this one and all after it stay
