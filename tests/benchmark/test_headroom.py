@@ -224,7 +224,10 @@ def test_more_metrics_are_added_and_others_kept(kept, tmp_path):
     assert set(after["whitened"]["rates"]) == set(after["cosine"]["rates"])
 
 
-@pytest.mark.parametrize("damage", ["", "[]", '{"schema": 9, "headroom": {}}'])
+@pytest.mark.parametrize(
+    "damage",
+    ["", "[]", '{"schema": 9, "headroom": {}}', '{"schema": 1, "headroom": {"cosine": 5}}'],
+)
 def test_a_damaged_file_is_made_again(kept, tmp_path, damage):
     for name in ("config.json", "records.jsonl"):
         (tmp_path / name).write_text((kept.parent / name).read_text())

@@ -61,8 +61,9 @@ def _held(path: Path) -> dict[str, Any]:
     """By metric; nothing where the file is missing or cannot be used."""
     try:
         found = json.loads(path.read_text("utf-8"))
-        return dict(found["headroom"]) if found["schema"] == SCHEMA else {}
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        held = found["headroom"].items() if found["schema"] == SCHEMA else ()
+        return {metric: own for metric, own in held if isinstance(own["rates"], dict)}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
 
 
