@@ -8,6 +8,10 @@ training rows each. The first table says what base test images lost against the 
 class was added, where a bound was asked for, and what the bound costs: the novel accuracy of the
 shift that loses just as much as was asked on the test images themselves, which nobody has. The
 second compares the probability that answers state with the share of them that is right.
+
+The bound's confidence was raised from 95 to 97.5 % after other draws (seeds from 4000) had lost
+more than was asked in one draw of four, on the same test images; the draws here were not seen
+before.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ from machine import machine
 
 ASKED = (0.01, 0.02, 0.05, 0.1)
 BINS = (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-FIRST_SEED = 4000
+FIRST_SEED = 5000
 SHOTS = 5
 Array = NDArray[Any]
 
@@ -139,7 +143,9 @@ def main() -> None:
             "",
             "## Base accuracy that may be lost",
             "In points. Kept: percent of draws that lost no more than was asked. Novel: accuracy",
-            "on images of novel classes; oracle: the same if just what was asked were lost.",
+            "on images of novel classes; oracle: the same if just what was asked were lost. The",
+            "bound's confidence was raised from 95 to 97.5 % after other draws had been seen on",
+            "these test images; the draws here were not seen before.",
             "",
             "| asked | lost, mean | lost, most | kept | novel | novel, oracle |",
             "|---|---|---|---|---|---|",
