@@ -43,6 +43,7 @@ from safetensors.numpy import save
 from scipy.special import softmax
 
 from cala.benchmark.courses import Course
+from cala.benchmark.runner import as_learned
 from cala.benchmark.streaming import for_figures
 from cala.core.cala import similarity
 from cala.core.rows import Array, loaded
@@ -72,7 +73,7 @@ def make_artifact(
     course : of a host that changes its encoder, in `draw`; prototypes are those of its base branch
     """
     fitted, head = head, head.fork()
-    data = for_figures(data, protocol.n_classes)
+    data = as_learned(head, for_figures(data, protocol.n_classes))
     unit = head.embed(loaded(data.x_test))
     gammas = _trained_gamma(head) * np.array(GAMMAS, np.float32)
 
@@ -85,7 +86,7 @@ def make_artifact(
 
     sweep = [_gamma_accuracy(head, *scored(), gammas)]
     for rows in draw.rows:
-        head.add(data.x_train[rows], data.y_train[rows])
+        head.add(data.shots(rows), data.y_train[rows])
         sweep.append(_gamma_accuracy(head, *scored(), gammas))
     n_base, n_classes = protocol.base, len(head.classes)
     seen = data.y_test < n_classes
@@ -174,7 +175,7 @@ def _over_draws(fitted: Head, data: Embeddings, draws: Sequence[ShotDraw]) -> tu
     for draw in draws:
         head = fitted.fork()
         for rows in draw.rows:
-            head.add(data.x_train[rows], data.y_train[rows])
+            head.add(data.shots(rows), data.y_train[rows])
         n_base, prototypes = head.n_base, head.prototypes
         betas.append(head.beta[n_base:])
         similarities.append(similarity(prototypes[n_base:], prototypes[:n_base]).mean(1))

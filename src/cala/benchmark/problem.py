@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cala.benchmark.config import SPLITS
-from cala.benchmark.draws import parse_draws
+from cala.benchmark.draws import make_draw, parse_draws
 from cala.benchmark.sources import (
     Own,
     Source,
@@ -88,6 +88,7 @@ class Encoding:
     kind : the data set whose layout to expect; a benchmark's name brings its protocol along
     test : share of each class that tests, for a folder of photos without test/
     tta : `flip` averages with mirror images; fakes : fake classes mixed from base images
+    shot_views : each shot is averaged over itself, its mirror image and so many crops
     views : at most so many, for an encoder that looks at several views of an image
     """
 
@@ -97,6 +98,7 @@ class Encoding:
     test: float | None = None
     tta: str = "none"
     views: int | None = None
+    shot_views: int = 0
     fakes: int = 600
     device: str = "cpu"
 
@@ -169,7 +171,22 @@ def load_problem(
             "images with --split dev"
         )
     chosen = tuple(wanted or parse_draws("random:20"))
+    usual = _with_views(usual, protocol, chosen)
+    apart = {host: _with_views(source, protocol, chosen) for host, source in apart.items()}
     return Problem(loader.name, usual, protocol, chosen, tuple(notes), apart)
+
+
+def _with_views(source: Source, protocol: Protocol, draws: Sequence[str]) -> Source:
+    """With several looks at the shots of these draws, where images were encoded for such."""
+    data, views = source.data, (source.data.provenance or {}).get("shot_views", 0)
+    if source.images is None or source.encoder is None or not views:
+        return source
+    from cala.encoders.embed import embed
+
+    drawn = [make_draw(name, protocol, data.y_train, data.learnable()) for name in draws]
+    rows = np.unique(np.concatenate([part for draw in drawn for part in draw.rows]))
+    x_shot = embed(source.images.train, source.encoder, rows=rows, crops=views)
+    return replace(source, data=replace(data, x_shot=x_shot, shot_rows=rows))
 
 
 def _dev(source: Source, keep: list[int]) -> Source:
@@ -239,6 +256,12 @@ class _Loader:
         source = f"{name} encoded by {brief(encoder.name)}"
         if check is not None:
             check(Source(_labels(images).relabelled(protocol), source))
+        if encoding.shot_views and not encoding.fakes:
+            raise InputError(
+                "--shot-views needs mixed images, whose shots are seen alike",
+                "use --fakes 1 or more",
+                field="shot_views",
+            )
         order = protocol.order or range(protocol.n_classes)
         data = encode_set(
             images,
@@ -247,6 +270,7 @@ class _Loader:
             novel=() if self.allow_seen else order[protocol.base : protocol.n_classes],
             tta=encoding.tta,
             pairs=encoding.fakes,
+            shot_views=encoding.shot_views,
             advance=self.advance,
         )
         return Source(data.relabelled(protocol), source, images, encoder)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Set
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -137,14 +137,20 @@ def _grown(
     added: Callable[[float, Head], None],
 ) -> Iterator[Head]:
     """A copy of the head as it is after each of the sessions 0..T; they share their arrays."""
+    data = as_learned(head, data)
     yield head.fork()
     for session in range(protocol.sessions):
         rows = draw.rows[session]
-        features, labels = data.x_train[rows], data.y_train[rows]
+        features, labels = data.shots(rows), data.y_train[rows]
         start = perf_counter()
         head.add(features, labels)
         added(perf_counter() - start, head)
         yield head.fork()
+
+
+def as_learned(head: Head, data: Embeddings) -> Embeddings:
+    """Without shot views where the head's fake classes, mixed from embeddings, had none."""
+    return data if head.traits.mixed_images_are_new else replace(data, x_shot=None)
 
 
 def run_cells(

@@ -42,6 +42,7 @@ def load(dataset: str, methods: list[str], options: BenchOptions) -> Problem:
             test=options.test,
             tta=options.tta,
             views=options.views,
+            shot_views=options.shot_views,
             fakes=options.fakes,
             device=choose_device(options.device),
         )
@@ -49,6 +50,12 @@ def load(dataset: str, methods: list[str], options: BenchOptions) -> Problem:
     named = encoders.usual
     if named is None and _implied(dataset, methods, files, encoders, options):
         named = Encoding.encoder
+    if options.shot_views and named is None and not encoders.own:
+        raise InputError(
+            "--shot-views is for images to encode",
+            "give it to `cala encode`, which writes it into the embeddings file",
+            field="shot_views",
+        )
     own: dict[str, Path | Encoding] = {host: Path(file) for host, file in files.own.items()}
     own |= {host: encoded(encoder) for host, encoder in encoders.own.items()}
     with progress_bar("encoding", options.quiet or options.as_json) as advance:

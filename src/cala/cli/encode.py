@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from cala.cli.options import ALLOW_SEEN, KIND, ON, TEST, VIEWS
+from cala.cli.options import ALLOW_SEEN, KIND, ON, SHOT_VIEWS, TEST, VIEWS
 
 
 def register(app: typer.Typer) -> None:
@@ -38,6 +38,7 @@ def encode(
     ),
     tta: str = typer.Option("none", help="flip averages each image with its mirror image."),
     views: int | None = VIEWS,
+    shot_views: int = SHOT_VIEWS,
     fakes: int = typer.Option(
         600,
         min=0,
@@ -70,6 +71,8 @@ def encode(
     """
     from contextlib import ExitStack
 
+    import numpy as np
+
     from cala.cli.devices import choose_device
     from cala.cli.progress import progress, progress_bar
     from cala.cluster import read_on
@@ -95,6 +98,12 @@ def encode(
     if where is not None and not is_shards(out):
         raise InputError(
             f"--on {on} writes shards: give -o NAME.shards instead of {shown(out.name)}"
+        )
+    if is_shards(out) and shot_views:
+        raise InputError(
+            f"shots of several views cannot be in {shown(out.name)}",
+            "write NAME.npz or NAME.safetensors",
+            field="shot_views",
         )
     if not is_shards(out):
         check_target(out)
@@ -136,7 +145,15 @@ def encode(
                 f"{counted(len(images.classes), 'class')}, {model.dim} dimensions"
             )
             return
-        found = encode_set(images, model, advance=advance, **settings)
+        later = np.flatnonzero(~np.isin(images.train.labels, settings["base"]))
+        if shot_views and not len(later):
+            raise InputError(
+                "no class comes later, so there are no shots", "give --base", field="base"
+            )
+        found = encode_set(
+            images, model, advance=advance, shot_views=shot_views,
+            shot_rows=later if shot_views else (), **settings,
+        )  # fmt: skip
     save_embeddings(out, found, half=half)
     typer.echo(
         f"{out}: {len(found.x_train):,} training and {len(found.x_test):,} test images, "

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import typer
 
+from cala.cli.options import SHOT_VIEWS
 from cala.cli.own import (
     AS_JSON,
     DEVICE,
@@ -50,6 +51,7 @@ def fit(
         "image", help="image: mix up to 2,000 images; a number: up to so many; feature: none."
     ),
     tta: str = typer.Option("none", help="flip: look at the mirror image of each photo too."),
+    shot_views: int = SHOT_VIEWS,
     seed: int = typer.Option(0, min=0, help="Of the mixed images and the adapter's training."),
     skip_bad: bool = SKIP_BAD,
     keep_thumbnails: bool = THUMBNAILS,
@@ -81,6 +83,7 @@ def fit(
             expect=expect,
             fakes=fakes,
             tta=tta,
+            shot_views=shot_views,
             reject=reject,
             seed=seed,
             skip_bad=skip_bad,

@@ -43,6 +43,12 @@ VIEWS = typer.Option(
     "quicker and less accurate.",
     show_default=False,
 )
+SHOT_VIEWS = typer.Option(
+    0,
+    "--shot-views",
+    min=0,
+    help="Average each shot over itself, its mirror image and so many random crops.",
+)
 ON = typer.Option(
     "here",
     "--on",
@@ -79,6 +85,7 @@ class BenchOptions:
     test: float | None = TEST
     tta: str = typer.Option("none", help="flip: average each image with its mirror image.")
     views: int | None = VIEWS
+    shot_views: int = SHOT_VIEWS
     fakes: int = typer.Option(600, min=0, help="Fake classes mixed when encoding.")
     device: str = typer.Option("auto", help="Where to encode: cpu, cuda, mps or auto.")
     draws: str | None = typer.Option(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,10 +20,13 @@ class FakePool:
 
     features : (P, M, d), M images of each of P fake classes
     pairs : (P, 2) int64, the two base columns each one mixes, unordered and distinct
+    shots : (P, M, d), the same images as they are embedded when they are shots; by default
+        `features`
     """
 
     features: Array
     pairs: Array
+    shots: Array | None = None
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -36,8 +40,21 @@ class FakePool:
         order = rng.permutation(len(self))
         held = min(max(round(share * len(self)), 1), len(self) - 1)
         parts = np.sort(order[held:]), np.sort(order[:held])
-        first, second = (FakePool(self.features[i], self.pairs[i]) for i in parts)
+        first, second = (self.take(rows) for rows in parts)
         return first, second
+
+    def take(self, rows: Array) -> FakePool:
+        """Some fake classes, by a mask (P,) or by their places."""
+        return replace(self.mapped(lambda features: features[rows]), pairs=self.pairs[rows])
+
+    def mapped(self, change: Callable[[Array], Array]) -> FakePool:
+        """With `change` of features and shots."""
+        shots = None if self.shots is None else change(self.shots)
+        return FakePool(change(self.features), self.pairs, shots)
+
+    def shots_at(self, fakes: Array, images: Array) -> Array:
+        """Embeddings (n, d) of images (n,) of fake classes (n,) that are to be shots."""
+        return (self.features if self.shots is None else self.shots)[fakes, images]
 
 
 def draw_pairs(n_base: int, limit: int, rng: np.random.Generator) -> Array:

@@ -17,7 +17,17 @@ Members = Mapping[str, Array]
 
 REQUIRED = ("x_train", "y_train", "x_test", "y_test")
 TEXTS = ("class_names", "names_train", "names_test")
-OPTIONAL = ("fake", "pairs", "holdout", "scale", *TEXTS, "provenance")
+OPTIONAL = (
+    "fake",
+    "pairs",
+    "fake_shot",
+    "x_shot",
+    "shot_rows",
+    "holdout",
+    "scale",
+    *TEXTS,
+    "provenance",
+)
 PART = "part."  # members that were trained together with the encoder
 MAX_LABEL = 10_000_000  # labels count classes: a larger one is an id, and tables of it a full disk
 
@@ -55,6 +65,7 @@ class _Checks:
             "x_test": x_test,
             "y_test": y_test,
             "fakes": self.fakes(x_train.shape[1], int(y_train.max()) + 1),
+            **self.shots(x_train),
             "holdout": self.holdout(len(x_train)),
             "scale": self.scale(),
             "parts": self.parts(),
@@ -135,7 +146,23 @@ class _Checks:
         same = mixed[mixed[:, 0] == mixed[:, 1], 0]
         if len(same):
             self.fail("pairs", f"mixes class {same[0]} with itself")
-        return FakePool(self.vectors("fake", 3), mixed)
+        shots = self.vectors("fake_shot", 3) if "fake_shot" in self.members else None
+        if shots is not None and shots.shape != fake.shape:
+            self.fail("fake_shot", f"is {shots.shape}, not {fake.shape} as fake")
+        return FakePool(self.vectors("fake", 3), mixed, shots)
+
+    def shots(self, x_train: Array) -> dict[str, Array]:
+        """How training rows are embedded as shots, and which rows these are."""
+        both = {"x_shot", "shot_rows"}
+        missing = both - self.members.keys()
+        if missing == both:
+            return {}
+        if missing:
+            self.fail((both - missing).pop(), f"needs the member {missing.pop()}")
+        x_shot, rows = self.vectors("x_shot", 2), self.members["shot_rows"]
+        if rows.shape != (len(x_shot),) or x_shot.shape[1] != x_train.shape[1]:
+            self.fail("x_shot", f"{x_shot.shape} does not fit shot_rows {rows.shape} and x_train")
+        return {"x_shot": x_shot, "shot_rows": self.integers("shot_rows", rows, len(x_train))}
 
     def holdout(self, n: int) -> Array | None:
         """(n,) bool from a mask, or from row numbers; a mask that marks nothing is none."""

@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from cala.data.images import ImageSplit
 from cala.encoders.base import Encoder
 from cala.encoders.cache import EmbeddingCache
+from cala.encoders.transform import resized_crop
 from cala.errors import InputError
 from cala.files import counted, shown
 from cala.registry import check_choice
@@ -20,9 +22,10 @@ from cala.registry import check_choice
 Floats = NDArray[np.float32]
 Advance = Callable[[int], None]
 Make = Callable[[list[int]], Iterator[Tensor]]
-View = Callable[[Tensor], Tensor]
+View = Callable[[Tensor, Sequence[bytes]], Tensor]  # inputs and their digests -> inputs
 
 TTA = ("none", "flip")
+CROP_AREA = (0.5, 1.0)  # share of an image that a crop shows
 SEGMENT = 2048  # embeddings per file at the most
 TURN = 256  # embeddings that are lost at most when a process is killed
 PAUSE = 0.02  # seconds between turns, in which a process that waits can take the lock
@@ -38,11 +41,13 @@ def embed(
     *,
     rows: ArrayLike | None = None,
     tta: str = "none",
+    crops: int = 0,
     advance: Advance = lambda done: None,
 ) -> Floats:
     """Embeddings of a split's images: (n, d). What the cache knows is not computed.
 
     tta : `flip` averages the embedding of each image and of its mirror image
+    crops : average over the image, its mirror image and so many random crops, for shots
     advance : called with the number of images that were just finished
     """
     part = split if rows is None else split.take(rows)
@@ -53,7 +58,7 @@ def embed(
         for pixels in part.batches(batch, chosen):
             yield encoder.inputs(pixels)
 
-    return encode_views(encoder, "plain", tta, digests, images, advance)
+    return encode_views(encoder, "plain", tta, digests, images, advance, crops=crops)
 
 
 def encode_views(
@@ -64,15 +69,18 @@ def encode_views(
     make: Make,
     advance: Advance = lambda done: None,
     turn: int = TURN,
+    crops: int = 0,
 ) -> Floats:
-    """`encode_missing`, averaged over the views that `tta` asks for: (n, d).
+    """`encode_missing`, averaged over the views that `tta` and `crops` ask for: (n, d).
 
     kind : `plain` images or the `mix` of two
     """
     check_choice("tta", tta, TTA)
     views: dict[str, View] = {kind: _same}
-    if tta == "flip":
-        views["flip" if kind == "plain" else f"{kind}-flip"] = _mirror
+    prefix = "" if kind == "plain" else f"{kind}-"
+    if tta == "flip" or crops:
+        views[f"{prefix}flip"] = _mirror
+    views |= {f"{prefix}crop{number}": _crop(number) for number in range(crops)}
     caches = encode_missing(encoder, views, digests, make, advance, turn)
     mean, there = caches[0].find(digests)
     for cache in caches[1:]:
@@ -126,8 +134,8 @@ def encode_missing(
                     new = [i for i, place in enumerate(batch) if not there[place]]
                     if new:
                         chosen = inputs if len(new) == len(batch) else inputs[new]
-                        embeddings = encoder.encode(view(chosen)).numpy()
-                        writer.add([digests[part[batch[i]][0]] for i in new], embeddings)
+                        known_by = [digests[part[batch[i]][0]] for i in new]
+                        writer.add(known_by, encoder.encode(view(chosen, known_by)).numpy())
                 done += len(batch)
                 advance(sum(len(part[place]) for place in batch))
             for writer in writers:
@@ -183,12 +191,23 @@ class _Writer:
         self.digests = []
 
 
-def _same(inputs: Tensor) -> Tensor:
+def _same(inputs: Tensor, digests: Sequence[bytes]) -> Tensor:
     return inputs
 
 
-def _mirror(inputs: Tensor) -> Tensor:
+def _mirror(inputs: Tensor, digests: Sequence[bytes]) -> Tensor:
     return inputs.flip(-1)
+
+
+def _crop(number: int) -> View:
+    """The crop of this number, which the image's digest decides."""
+
+    def crop(inputs: Tensor, digests: Sequence[bytes]) -> Tensor:
+        seeds = [[number, *np.frombuffer(digest, "<u4").tolist()] for digest in digests]
+        u = np.stack([np.random.default_rng(seed).random(4) for seed in seeds])
+        return resized_crop(inputs, torch.from_numpy(u).to(inputs), inputs.shape[-1], CROP_AREA)
+
+    return crop
 
 
 def batch_size(encoder: Encoder) -> int:

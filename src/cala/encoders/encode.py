@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from cala.core.fakes import FakePool, pool_shape
+from cala.core.fakes import pool_shape
 from cala.data.embeddings import Embeddings
 from cala.data.images import ImageSet, ImageSplit
 from cala.encoders.base import Encoder
@@ -30,6 +30,8 @@ def encode_set(
     tta: str = "none",
     pairs: int = PAIRS,
     fake_images: int = IMAGES,
+    shot_views: int = 0,
+    shot_rows: ArrayLike = (),
     seed: int = 0,
     advance: Advance = lambda done, total: None,
 ) -> Embeddings:
@@ -37,6 +39,8 @@ def encode_set(
 
     base : labels of the base classes; pairs : fake classes, 0 for none; where half of the base
         classes have fewer than `fake_images` images, more fake classes with fewer images each
+    shot_views : shots are averaged over the image, its mirror image and so many crops: those of
+        fake classes, and of the training rows in `shot_rows`
     novel : labels of classes that are to be new, refused if they trained the encoder; all but the
         base classes by default, and with () nothing is refused
     advance : called with the number of finished images and of all images, mixed ones included
@@ -48,7 +52,9 @@ def encode_set(
     parents = np.flatnonzero((columns >= 0) & ~_kept_out(holdout, encoder, len(columns)))
     if pairs and len(parents):
         pairs, fake_images = pool_shape(np.bincount(columns[parents]), pairs, fake_images)
-    total = len(images.train) + len(images.test) + pairs * fake_images
+    shot_rows = np.asarray(shot_rows, dtype=np.int64)
+    mixed = pairs * fake_images * (2 if shot_views else 1)
+    total = len(images.train) + len(images.test) + mixed + len(shot_rows)
     done = 0
 
     def count(images: int) -> None:
@@ -72,16 +78,22 @@ def encode_set(
             pairs=pairs,
             images=fake_images,
             tta=tta,
+            crops=shot_views,
             seed=seed,
             advance=count,
         )
-        fakes = FakePool(pool.features, np.array(base)[pool.pairs])
+        fakes = replace(pool, pairs=np.array(base)[pool.pairs])
+    x_shot = None
+    if len(shot_rows):
+        x_shot = embed(images.train, encoder, rows=shot_rows, crops=shot_views, advance=count)
     return Embeddings(
         x_train=x_train,
         y_train=images.train.labels,
         x_test=x_test,
         y_test=images.test.labels,
         fakes=fakes,
+        x_shot=x_shot,
+        shot_rows=None if x_shot is None else shot_rows,
         holdout=holdout,
         scale=encoder.scale,
         parts=encoder.parts,
@@ -94,6 +106,7 @@ def encode_set(
             "fingerprint": encoder.fingerprint,
             "transform": encoder.transform.as_dict(),
             "tta": tta,
+            **({"shot_views": shot_views} if shot_views else {}),
             "dataset": images.name,
             "images": images.fingerprint,
             "about": encoder.about,

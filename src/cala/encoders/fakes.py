@@ -34,13 +34,15 @@ def fake_pool(
     pairs: int = PAIRS,
     images: int = IMAGES,
     tta: str = "none",
+    crops: int = 0,
     seed: int = 0,
     advance: Advance = lambda done: None,
 ) -> FakePool:
     """`pairs` fake classes of `images` mixed images each, through the encoder once and cached.
 
     rows : training rows of the base classes, whose labels are 0..B-1
-    advance : called with the number of mixed images that were just finished
+    crops : as shots they are averaged over so many crops, as in `embed`; queries are not
+    advance : called with the number of mixed images that were just finished, once for each use
     """
     if pairs < 1 or images < 1:
         raise InputError(f"{pairs} fake classes of {images} images: use 1 or more of each")
@@ -77,8 +79,12 @@ def fake_pool(
 
     # Parents that do not fit are decoded again in every turn, so turns are long then.
     turn = TURN if len(parents) <= room else SEGMENT
-    features = encode_views(encoder, "mix", tta, digests, mixed, advance, turn)
-    return FakePool(features.reshape(len(chosen), images, encoder.dim), chosen)
+
+    def encoded(crops: int) -> NDArray[np.float32]:
+        found = encode_views(encoder, "mix", tta, digests, mixed, advance, turn, crops)
+        return found.reshape(len(chosen), images, encoder.dim)
+
+    return FakePool(encoded(0), chosen, encoded(crops) if crops else None)
 
 
 def _by_class(labels: Rows, rows: Rows, encoder: Encoder, rng: np.random.Generator) -> ClassRows:

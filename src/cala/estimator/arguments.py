@@ -100,22 +100,34 @@ def as_floats(X: NDArray[Any]) -> NDArray[Any]:
     return np.ascontiguousarray(kept)
 
 
-def fake_pool(fake: ArrayLike | None, pairs: ArrayLike | None) -> FakePool | None:
-    """Fake classes (P, M, d) and their parents (P, 2); without `pairs` no two share a parent."""
+def fake_pool(
+    fake: ArrayLike | None, pairs: ArrayLike | None, shots: ArrayLike | None = None
+) -> FakePool | None:
+    """Fake classes (P, M, d) and their parents (P, 2); without `pairs` no two share a parent.
+
+    shots : (P, M, d), the same images as they are embedded when they are shots
+    """
     if fake is None:
-        if pairs is not None:
-            raise InputError("pairs without fake: give the fake classes whose parents these are")
+        if pairs is not None or shots is not None:
+            raise InputError("pairs or fake_shots without fake: give the fake classes too")
         return None
-    given = _array("fake", fake)
-    if given.ndim != 3 or given.dtype.kind not in "fiub":
+    features, seen = (
+        None if given is None else _fake(name, given)
+        for name, given in (("fake", fake), ("fake_shots", shots))
+    )
+    assert features is not None
+    parents = np.arange(2 * len(features)).reshape(-1, 2) if pairs is None else _whole_pairs(pairs)
+    return FakePool(features, parents, seen)
+
+
+def _fake(name: str, given: ArrayLike) -> NDArray[Any]:
+    array = _array(name, given)
+    if array.ndim != 3 or array.dtype.kind not in "fiub":
         raise InputError(
-            f"fake has shape {given.shape} and type {given.dtype}: give numbers "
+            f"{name} has shape {array.shape} and type {array.dtype}: give numbers "
             "(classes, images, dimensions)"
         )
-    features = as_floats(given)
-    if pairs is None:
-        return FakePool(features, np.arange(2 * len(features)).reshape(-1, 2))
-    return FakePool(features, _whole_pairs(pairs))
+    return as_floats(array)
 
 
 def _whole_pairs(pairs: ArrayLike) -> NDArray[np.int64]:

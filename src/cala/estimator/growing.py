@@ -93,6 +93,7 @@ class GrowingClassifier:
         fake: ArrayLike | None = None,
         pairs: ArrayLike | None = None,
         holdout: ArrayLike | str | None = None,
+        fake_shots: ArrayLike | None = None,
     ) -> Self:
         """Learn the base classes and train the adapter.
 
@@ -112,6 +113,9 @@ class GrowingClassifier:
             Rows that the encoder was not trained on; "all" for a pretrained encoder that saw
             none of them. Without it, and where it leaves classes out, the classifier warns that
             base may look safer than it is.
+        fake_shots : array of shape (P, M, d), optional
+            The images of `fake` as they are embedded when they are shots, where shots of new
+            classes are embedded otherwise than queries: averaged over several views, for example.
         """
         draft = copy.copy(self)  # whatever fails or is interrupted leaves this one as it was
         X, y = draft._labelled(X, given_labels(y), first=True)
@@ -128,7 +132,7 @@ class GrowingClassifier:
         data = BaseData(
             as_floats(X),
             columns,
-            fakes=fake_pool(fake, pairs),
+            fakes=fake_pool(fake, pairs, fake_shots),
             holdout=holdout_mask(holdout, len(X)),
         )
         head.fit_base(data)

@@ -152,9 +152,11 @@ class _Stage:
         self.pools = {"learn": self._embedded(learn), "held": self._embedded(held)}
 
     def _embedded(self, pool: FakePool) -> FakePool:
-        shape = pool.features.shape
-        flat = pool.features.astype(self.head.dtype, copy=False).reshape(-1, shape[2])
-        return FakePool(self.head.embed(flat).reshape(*shape[:2], -1), pool.pairs)
+        def embedded(features: Array) -> Array:
+            flat = features.astype(self.head.dtype, copy=False).reshape(-1, features.shape[2])
+            return self.head.embed(flat).reshape(*features.shape[:2], -1)
+
+        return pool.mapped(embedded)
 
     def episode(self, part: str, plan: EpisodePlan, rng: np.random.Generator) -> Episode:
         """A fork of the head learns fake classes, and fake and base queries are scored on it."""
@@ -179,7 +181,7 @@ class _Stage:
 
     def _sessions(self, pool: FakePool, draw: EpisodeDraw) -> Iterator[Session]:
         """N fake classes at a time; all at once where the head's columns do not interact."""
-        shots = pool.features[draw.fakes[draw.shot_of], draw.shot_rows]
+        shots = pool.shots_at(draw.fakes[draw.shot_of], draw.shot_rows)
         if self.head.traits.old_columns_stay:
             yield Session(shots, draw.shot_of)
             return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import numbers
-from dataclasses import replace
 from typing import Any, overload
 
 import numpy as np
@@ -104,18 +103,25 @@ def check_fakes(fakes: FakePool | None, dim: int) -> FakePool | None:
             f"pairs has shape {tuple(fakes.pairs.shape)}: give the two parents of each of the "
             f"{shape[0]} fake classes"
         )
-    peak = np.maximum(fakes.features.max(2), -fakes.features.min(2))  # NaN stays NaN
+    same = fakes.pairs[:, 0] == fakes.pairs[:, 1]
+    if same.any():
+        raise InputError(f"pairs names one class twice in {rows_of(same)}: mix two classes")
+    if fakes.shots is not None and fakes.shots.shape != shape:
+        raise InputError(f"shots of fake classes are {fakes.shots.shape}", f"give {shape}")
+    return fakes.mapped(_squarable)
+
+
+def _squarable(fake: Array) -> Array:
+    """Fake classes whose squares are numbers; those that cannot be scaled so are refused."""
+    peak = np.maximum(fake.max(2), -fake.min(2))  # NaN stays NaN
     bad = ~np.isfinite(peak).all(1)
     if bad.any():
         raise InputError(f"fake contains NaN or infinity in {rows_of(bad)}: remove those classes")
     zero = (peak == 0).any(1)
     if zero.any():
         raise InputError(f"fake has all-zero images in {rows_of(zero)}: remove those classes")
-    same = fakes.pairs[:, 0] == fakes.pairs[:, 1]
-    if same.any():
-        raise InputError(f"pairs names one class twice in {rows_of(same)}: mix two classes")
     fits = bool((peak >= 1 / SQUARABLE).all() and (peak <= SQUARABLE).all())
-    return fakes if fits else replace(fakes, features=fakes.features / peak[..., None])
+    return fake if fits else fake / peak[..., None]
 
 
 def check_holdout(holdout: Any, rows: int) -> Array | None:

@@ -51,6 +51,7 @@ def fit(
     expect: int | None = None,
     fakes: str | int = "image",
     tta: str = "none",
+    shot_views: int = 0,
     reject: float = 0.05,
     seed: int = 0,
     skip_bad: bool = False,
@@ -65,6 +66,8 @@ def fit(
     expect : how many classes will be added later in all; by default two thirds of the first ones
     fakes : `image` mixes at most 2,000 images, a number at most so many, `feature` none: it mixes
         embeddings, which costs nothing and teaches less
+    shot_views : photos of classes that are added later are averaged over themselves, their mirror
+        images and so many crops; the mixed images learn what that means for new classes
     reject : share of genuine photos that `predict` may call unknown
     advance : called with the number of finished images and of all images, mixed ones included
     """
@@ -74,7 +77,7 @@ def fit(
     from cala.encoders.encode import held_out
     from cala.encoders.fakes import fake_pool
 
-    wanted = _check(Path(out), method, max_base_loss, reject, fakes)
+    wanted = _check(Path(out), method, max_base_loss, reject, fakes, shot_views)
     found = photos if isinstance(photos, ImageSet) else _opened(Path(photos), skip_bad)
     store = Store(Path(out))
     notes = [*found.notes, *(f"left out {bad.name} ({bad.why})" for bad in found.skipped)]
@@ -85,7 +88,7 @@ def fit(
         )
     coder = encoder if isinstance(encoder, Encoder) else load_encoder(encoder, device)
     pairs, each = _sizes(wanted, split)
-    total, done = len(split) + pairs * each, 0
+    total, done = len(split) + pairs * each * (2 if shot_views else 1), 0
 
     def count(images: int) -> None:
         nonlocal done
@@ -107,7 +110,15 @@ def fit(
     if pairs:
         rows = np.arange(len(split))
         pool = fake_pool(
-            split, rows, coder, pairs=pairs, images=each, tta=tta, seed=seed, advance=count
+            split,
+            rows,
+            coder,
+            pairs=pairs,
+            images=each,
+            tta=tta,
+            crops=shot_views,
+            seed=seed,
+            advance=count,
         )
     names = np.array([check_name(name) for name in found.classes], dtype=str)[split.labels]
     holdout = held_out(split, range(len(found.classes)), coder)
@@ -119,7 +130,7 @@ def fit(
     knowledge = Knowledge(
         classifier,
         seen,
-        EncoderCard(uri, coder.fingerprint, coder.dim, tta),
+        EncoderCard(uri, coder.fingerprint, coder.dim, tta, shot_views),
         reject,
         str(fakes),
         tuple(notes),
@@ -136,7 +147,12 @@ def _opened(folder: Path, skip_bad: bool) -> ImageSet:
 
 
 def _check(
-    out: Path, method: str, max_base_loss: float | None, reject: float, fakes: str | int
+    out: Path,
+    method: str,
+    max_base_loss: float | None,
+    reject: float,
+    fakes: str | int,
+    shot_views: int,
 ) -> int:
     """What can be known before a photo is looked at. How many images to mix at the most."""
     Store(out).check_free()
@@ -147,7 +163,12 @@ def _check(
             f"{method} works with the encoder that was trained for it, on the bench: choose "
             "another method for your own photos, such as cala-plus"
         )
-    return mixed_images(fakes)
+    mixed = mixed_images(fakes)
+    if shot_views and not mixed:
+        raise InputError(
+            "shot_views needs images to mix", "leave out --fakes feature", field="shot_views"
+        )
+    return mixed
 
 
 def mixed_images(fakes: str | int) -> int:
@@ -213,6 +234,7 @@ def _fit(
             names,
             fake=None if pool is None else pool.features,
             pairs=None if pool is None else pool.pairs,
+            fake_shots=None if pool is None else pool.shots,
             holdout=holdout,
         )
     notes = []

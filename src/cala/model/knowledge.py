@@ -29,16 +29,18 @@ GROWING = ("sums", "counts", "beta", "slope", "offset")  # arrays with a row per
 
 @dataclass(frozen=True)
 class EncoderCard:
-    """Which encoder a model needs: its URI, and a fingerprint to know it again by."""
+    """Which encoder a model needs: its URI, a fingerprint to know it again by, and how it looks at
+    photos (`tta`), at those to learn from in particular (`shot_views`)."""
 
     uri: str
     fingerprint: str
     dim: int
     tta: str = "none"
+    shot_views: int = 0
 
     def check_same(self, other: EncoderCard, model: Path) -> None:
         """Raise if embeddings made for the other card do not fit into this model."""
-        if (self.fingerprint, self.tta) != (other.fingerprint, other.tta):
+        if replace(self, uri=other.uri) != other:
             raise InputError(
                 f"{shown(model)} was made anew with another encoder ({shown(self.uri)}) since it "
                 "was opened: open it again"

@@ -170,7 +170,7 @@ class Model:
         if skip_bad:
             split, names, skipped = _readable(split, names)
         digests = digests_of(split)
-        features = self._embed(split, advance)
+        features = self._embed(split, advance, self.knowledge.encoder.shot_views)
         added = self.learn(
             split.names,
             digests,
@@ -308,10 +308,11 @@ class Model:
         """Embeddings (n, d) of photos, each computed once, ever."""
         return self._embed(gather(images), advance)
 
-    def _embed(self, split: ImageSplit, advance: Advance) -> NDArray[np.float32]:
+    def _embed(self, split: ImageSplit, advance: Advance, crops: int = 0) -> NDArray[np.float32]:
         from cala.encoders.embed import embed
 
-        return embed(split, self.encoder, tta=self.knowledge.encoder.tta, advance=advance)
+        tta = self.knowledge.encoder.tta
+        return embed(split, self.encoder, tta=tta, crops=crops, advance=advance)
 
     def predict(
         self, images: Any, *, unknown: str = "on", reject: float | None = None
