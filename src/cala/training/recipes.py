@@ -20,7 +20,7 @@ MOST_STORED = 8  # times the side that the encoder sees
 SETTINGS = (
     "augment", "pad", "jitter", "jittered", "grey", "cutout", "policy", "smoothing",
     "weight_decay", "momentum", "schedule", "warmup", "factor", "scale", "store",
-    "layer_decay", "freeze", "norms", "average", "keep",
+    "layer_decay", "freeze", "norms", "average", "keep", "blend",
 )  # fmt: skip
 
 
@@ -52,6 +52,8 @@ class Recipe:
         many times less one step later; 0 for the last weights
     keep : how strongly the encoder's weights w are pulled back to those that it started from, a
         penalty of keep/2 · ‖w - w_start‖²
+    blend : the encoder's weights are so far on the way from those of the start to the trained ones
+        (Wortsman et al., 2022); 1 for the trained ones
     """
 
     name: str
@@ -86,6 +88,7 @@ class Recipe:
     norms: str = "train"
     average: float = 0.0
     keep: float = 0.0
+    blend: float = 1.0
 
     def __post_init__(self) -> None:
         check_choice("schedule", self.schedule, SCHEDULES)
@@ -102,8 +105,13 @@ class Recipe:
         for name in ("freeze", "keep"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise InputError(f"{name} is {getattr(self, name)}: use 0 or more")
-        if not 0 < self.layer_decay <= 1:
-            raise InputError(f"layer_decay is {self.layer_decay}: use a number above 0, at most 1")
+        for name in ("layer_decay", "blend"):
+            if not 0 < getattr(self, name) <= 1:
+                raise InputError(
+                    f"{name} is {getattr(self, name)}",
+                    "use a number above 0, at most 1",
+                    field=name,
+                )
         side = self.transform.size
         most = {
             "weight_decay": 1, "warmup": 1, "jitter": 1, "jittered": 1, "grey": 1,
@@ -322,6 +330,7 @@ _adapt = Recipe(
     freeze=6,
     norms="frozen",
     average=0.98,
+    blend=0.5,
 )
 _enter("your own photos, from the weights of EfficientNet-Lite0", _adapt)
 _enter("CUB-200, from the weights of EfficientNet-Lite0", _adapt.changed(name="adapt-cub200"))

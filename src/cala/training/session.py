@@ -101,9 +101,9 @@ class BaseSession:
             raise InputError(
                 f"recipe {self.recipe.name} starts from pretrained weights: give --init {ready}"
             )
-        if self.recipe.keep and self.init is None:
+        if (self.recipe.keep or self.recipe.blend < 1) and self.init is None:
             raise InputError(
-                f"keep is {self.recipe.keep:g}: there are no weights to stay close to, give --init"
+                "keep and blend need weights that training starts from", "give --init", field="init"
             )
 
     def lasting(self, epochs: float) -> BaseSession:
@@ -346,6 +346,11 @@ def _write_encoder(
     chosen = trainer.best if session.selection == "validation" else trainer.average
     if chosen:
         model.load_state_dict(chosen)
+    if session.recipe.blend < 1:
+        start = make_model(session).encoder.state_dict()
+        for name, weights in model.encoder.state_dict().items():
+            if weights.is_floating_point():
+                weights.lerp_(start[name].to(weights), 1 - session.recipe.blend)
     train = session.images.train
     order = torch.randperm(len(rows.train), generator=seeded(session.seed, "trained", 0))
     some = train.digests(rows.train[order[:TRAINED].numpy()])
