@@ -133,6 +133,13 @@ class Service:
         self, uploads: Sequence[Upload], key: str | None, *, name: str = "", id: str = ""
     ) -> tuple[dict[str, Any], bool]:
         """Photos of a new class, or more of the class with an id: the answer, and if it is new."""
+        if self.model.knowledge.encoder.shot_views:
+            raise Problem(
+                409,
+                "shot_views",
+                "this model looks at several views of new photos, which the service does not",
+                fix="use `cala add`",
+            )
         if not id:
             name = check_name(name)
         asked = Asked.of(key, name, id, [upload.digest for upload in uploads])
