@@ -148,7 +148,7 @@ def test_only_directions_of_fakes_count(size):
 @pytest.mark.parametrize(
     ("fake", "pairs", "message"),
     [
-        (None, PAIRS, "pairs without fake"),
+        (None, PAIRS, "without fake"),
         (FAKE, PAIRS + 0.5, "pairs contains 1.5: give whole numbers"),
         (FAKE, np.where(PAIRS == 0, np.nan, PAIRS), "pairs contains nan: give whole numbers"),
         (FAKE, PAIRS.astype(str), "pairs is <U"),

@@ -109,7 +109,9 @@ def fake_pool(
     """
     if fake is None:
         if pairs is not None or shots is not None:
-            raise InputError("pairs or fake_shots without fake: give the fake classes too")
+            raise InputError(
+                "pairs or fake_shots given without fake", "give the fake classes too", field="fake"
+            )
         return None
     features, seen = (
         None if given is None else _fake(name, given)
