@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from cala.encoders.fantasy import MOST, fantasy, turned
+from cala.encoders.views import MOST, fantasy, turned
 from cala.errors import InputError
 from cala.systems.savc import (
     fantasies,

@@ -27,7 +27,7 @@ from cala.data.locate import locate
 from cala.data.protocol import MANIFESTS, Protocol, load_protocol, make_protocol
 from cala.data.sets import open_images
 from cala.data.shots import known_rows, with_rows
-from cala.encoders.seen import check_novel, seen_among, stated_classes
+from cala.encoders.leakage import check_novel, seen_among, stated_classes
 from cala.errors import InputError
 from cala.files import shown
 from cala.registry import check_choice
