@@ -9,7 +9,8 @@ import sys
 import numpy as np
 import pytest
 
-from cala.data import listing, survey
+from cala.data import image_scan as survey
+from cala.data import listing
 from cala.data.cache import cached
 from cala.data.sets import open_images
 from cala.errors import InputError

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from cala.data.check import check
-from cala.data.protocol import load_protocol
+from cala.data.protocol import canonical_rows, load_protocol
 from cala.data.sets import open_images
-from cala.data.shots import canonical_rows
 from cala.errors import InputError
 from data.tiny_sets import cifar100, cifar_archive, cifar_content, picture
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from cala.cli.data import report_lines
 from cala.data.check import check
-from cala.data.check_lines import check_lines
-from cala.data.protocol import load_protocol
+from cala.data.protocol import canonical_rows, load_protocol
 from cala.data.sets import open_images
-from cala.data.shots import canonical_rows
 from cala.errors import InputError
 from data.tiny_sets import cub200
 
@@ -97,6 +96,6 @@ def test_the_sample_lacks_exactly_what_it_lacks(cub200_sample):
     }
     assert p.missing_shots == ()
     assert p.parts[0].short["100.Brown_Pelican"] == 25
-    assert any("2,500 in 100 classes" in line for line in check_lines(report))
+    assert any("2,500 in 100 classes" in line for line in report_lines(report))
     draw = canonical_rows(load_protocol("cub200"), open_images(cub200_sample))
     assert [len(rows) for rows in draw.rows] == [50] * 10

@@ -13,8 +13,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from cala.data import download as module
-from cala.data.archives import unpack
-from cala.data.download import Archive, download, published
+from cala.data.download import Archive, download, published, unpack
 from cala.data.sets import open_images
 from cala.errors import InputError
 from data.tiny_sets import cifar_archive, cub200

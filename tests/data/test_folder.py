@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from cala.cli.data import report_lines
 from cala.data.check import check
-from cala.data.check_lines import check_lines
 from cala.data.folder import _hold_out
 from cala.data.sets import open_images
 from cala.errors import InputError
@@ -126,7 +126,7 @@ def test_odd_names(tmp_path):
     report = check(tmp_path)
     assert report.train == 5
     assert report.unreadable[0].name == r"odd\tclass/\udcff\udcfe.jpg"
-    assert all(line.isprintable() for line in check_lines(report))
+    assert all(line.isprintable() for line in report_lines(report))
     with pytest.raises(InputError, match=r"\\udcff"):
         list(open_images(tmp_path).train.batches(4))
 
@@ -175,7 +175,7 @@ def test_copies_across_classes_and_parts(tmp_path):
     assert [d.names for d in report.duplicates] == [copies[0], copies[1]]
     assert report.repeats == 1
     assert report.ok
-    assert any("1 across classes, 1 across train and test" in s for s in check_lines(report))
+    assert any("1 across classes, 1 across train and test" in s for s in report_lines(report))
 
 
 def test_a_folder_that_may_not_be_read(tmp_path, monkeypatch):

@@ -12,12 +12,12 @@ from cala.data.protocol import (
     MANIFESTS,
     Protocol,
     canonical_draw,
+    canonical_rows,
     load_protocol,
     make_protocol,
     random_draw,
 )
 from cala.data.sets import open_images
-from cala.data.shots import canonical_rows
 from cala.errors import InputError
 from data.tiny_sets import WNIDS, cub200, mini_folders, plain_folder
 

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from cala.cli.data import report_lines
 from cala.data.check import check
-from cala.data.check_lines import check_lines
-from cala.data.protocol import load_protocol
+from cala.data.protocol import canonical_rows, load_protocol
 from cala.data.sets import open_images, recognise
-from cala.data.shots import canonical_rows
 from cala.errors import InputError
 from data.tiny_sets import WNIDS, mini_folders, mini_imagenet, save
 
@@ -131,7 +130,7 @@ def test_a_listed_image_that_is_not_there(tmp_path):
     assert [bad.name for bad in images.skipped] == [name]
     report = check(tmp_path)
     assert not report.ok
-    assert any(name in line for line in check_lines(report))
+    assert any(name in line for line in report_lines(report))
 
 
 def test_names_with_commas_quotes_and_emoji(tmp_path):

@@ -9,8 +9,8 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
+from cala.cli.data import report_lines
 from cala.data.check import check
-from cala.data.check_lines import check_lines
 from cala.data.sets import DATASETS, open_images, recognise
 from cala.errors import InputError
 from data.tiny_sets import CLASSES, MAKERS, TEST, TRAIN
@@ -146,7 +146,7 @@ def test_check_says_what_is_there(made):
     assert report.complete is (None if name == "folder" else False)
     again = json.loads(json.dumps(report.as_json()))
     assert again["ok"] is True
-    lines = check_lines(report)
+    lines = report_lines(report)
     assert "12 training and 6 test images" in lines[1]
     assert all(line.isprintable() for line in lines)
 
@@ -170,7 +170,7 @@ def test_any_damaged_file_ends_in_a_report(made, damage):
         report = check(root, name)
         if damage in ("empty", "cut", "garbage"):
             assert not report.ok, victim
-        lines = check_lines(report)
+        lines = report_lines(report)
         assert all(line.isprintable() for line in lines)
         json.dumps(report.as_json())
         with suppress(InputError):

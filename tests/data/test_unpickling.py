@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cala.data.cifar100 import load_pickle
 from cala.data.sets import open_images
-from cala.data.unpickling import load_pickle
 from cala.errors import InputError
 from data.tiny_sets import cifar100
 
