@@ -13,6 +13,7 @@ from cala.cli.data import report_lines
 from cala.data.check import check
 from cala.data.sets import DATASETS, open_images, recognise
 from cala.errors import InputError
+from data.refusals import refused
 from data.tiny_sets import CLASSES, MAKERS, TEST, TRAIN
 
 SETS = sorted(DATASETS)
@@ -127,12 +128,12 @@ def test_a_path_without_the_set_is_named(made, tmp_path):
     empty.mkdir()
     (tmp_path / "file.jpg").write_bytes(b"hello")
     for path in (empty, tmp_path / "file.jpg"):
-        with pytest.raises(InputError, match=f"is not laid out like {name}: "):
+        with refused(name, code="bad_layout"):
             open_images(path, name)
-        with pytest.raises(InputError, match="not laid out like any known image set"):
+        with refused(code="bad_layout"):
             open_images(path)
     for path in (tmp_path / "nothing", "nul\0byte"):
-        with pytest.raises(InputError, match="nothing can be read at"):
+        with refused("cannot be read", field="path"):
             open_images(path, name)
 
 
