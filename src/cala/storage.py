@@ -115,23 +115,26 @@ def read(
     fix = KINDS[kind].fix
     with _opened(path, fix) as file:
         found = file.metadata() or {}
+        header = _parsed(found.get("cala", ""))
+        is_old = "kind" not in header and old is not None
+        meta = _old_meta(path, kind, found, old) if is_old else header.get("meta")
+        version = header.get("version")
+        if not is_old and header.get("kind") != kind:
+            raise _other(path, kind, f"its kind is {header.get('kind')!r}")
+        if not is_old and isinstance(version, int) and version > KINDS[kind].version:
+            raise newer(path, f"{kind} version {version}", KINDS[kind].version)
         arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    header = _parsed(found.get("cala", ""))
-    if "kind" not in header and old is not None:
-        try:
-            return old(found), arrays
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            if isinstance(error, InputError):
-                raise
-            raise _other(path, kind, reason(error)) from error
-    if header.get("kind") != kind:
-        raise _other(path, kind, f"its kind is {header.get('kind')!r}")
-    version, meta = header.get("version"), header.get("meta")
-    if isinstance(version, int) and version > KINDS[kind].version:
-        raise newer(path, f"{kind} version {version}", KINDS[kind].version)
-    if header.pop("sha256", None) != checksum(header, arrays) or not isinstance(meta, dict):
-        raise DamagedFile(shown(path), "its checksum does not fit: a byte is wrong", fix)
+        sealed = is_old or header.pop("sha256", None) == checksum(header, arrays)
+        if not sealed or not isinstance(meta, dict):
+            raise ValueError("its checksum does not fit: a byte is wrong")
     return meta, arrays
+
+
+def _old_meta(path: Path, kind: str, header: dict[str, str], old: Any) -> Meta:
+    try:
+        return dict(old(header))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise _other(path, kind, reason(error)) from error
 
 
 def _parsed(text: str) -> Meta:
