@@ -52,6 +52,12 @@ def fit(
     ),
     tta: str = typer.Option("none", help="flip: look at the mirror image of each photo too."),
     shot_views: int = SHOT_VIEWS,
+    adapt: float = typer.Option(
+        0,
+        min=0,
+        help="Adapt the encoder to these photos first, for so many minutes of processor time; it "
+        "is used if held-out photos gain.",
+    ),
     seed: int = typer.Option(0, min=0, help="Of the mixed images and the adapter's training."),
     skip_bad: bool = SKIP_BAD,
     keep_thumbnails: bool = THUMBNAILS,
@@ -84,6 +90,7 @@ def fit(
             fakes=fakes,
             tta=tta,
             shot_views=shot_views,
+            adapt=adapt,
             reject=reject,
             seed=seed,
             skip_bad=skip_bad,

@@ -21,6 +21,8 @@ from cala.estimator.growing import GrowingClassifier
 from cala.files import counted, shown
 from cala.heads import HEADS
 from cala.heads.factory import split_name, takes_parts
+from cala.model.adapting import STARTS
+from cala.model.adapting import adapt as adapted
 from cala.model.knowledge import EncoderCard, Knowledge, check_name
 from cala.model.labelled import labelled_files
 from cala.model.learnable import digests_of, fresh_photos, journal_entry
@@ -52,6 +54,7 @@ def fit(
     fakes: str | int = "image",
     tta: str = "none",
     shot_views: int = 0,
+    adapt: float = 0,
     reject: float = 0.05,
     seed: int = 0,
     skip_bad: bool = False,
@@ -68,6 +71,8 @@ def fit(
         embeddings, which costs nothing and teaches less
     shot_views : photos of classes that are added later are averaged over themselves, their mirror
         images and so many crops; the mixed images learn what that means for new classes
+    adapt : minutes of processor time in which the encoder learns the known classes first; it is
+        written into a folder beside the model, `NAME-encoder`, and used if held-out photos gain
     reject : share of genuine photos that `predict` may call unknown
     advance : called with the number of finished images and of all images, mixed ones included
     """
@@ -81,6 +86,19 @@ def fit(
     found = photos if isinstance(photos, ImageSet) else _opened(Path(photos), skip_bad)
     store = Store(Path(out))
     notes = [*found.notes, *(f"left out {bad.name} ({bad.why})" for bad in found.skipped)]
+    if adapt:
+        if encoder != STARTS:
+            raise InputError(f"only {STARTS} can be adapted", "leave out --encoder", field="adapt")
+        place = Path(out).resolve()
+        made, said = adapted(
+            found,
+            place.with_name(f"{place.name}-encoder"),
+            minutes=adapt,
+            seed=seed,
+            device=device,
+        )
+        notes.append(said)
+        encoder = made or encoder
     split, digests, again = _once(found)
     if again:
         notes.append(
