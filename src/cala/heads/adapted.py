@@ -201,22 +201,20 @@ def warn_of_base_queries(data: BaseData) -> None:
         "too large"
     )
     if data.holdout is None:
-        warnings.warn(
+        message = (
             f"no hold-out: base queries are scored by leave-one-out, but {trained}; "
             'pass the rows that it was not trained on as `holdout` (holdout="all" in '
-            "CalaClassifier if it saw none of them)",
-            BaseQueryWarning,
-            stacklevel=3,
+            "CalaClassifier if it saw none of them)"
         )
+        warnings.warn(BaseQueryWarning(message, "no_holdout"), stacklevel=3)
         return
     covered, classes = data.coverage()
     if covered < classes:
-        warnings.warn(
+        message = (
             f"the hold-out covers {covered} of {classes} base classes: queries of the others are "
-            f"scored by leave-one-out, but {trained}; hold out rows of every base class",
-            BaseQueryWarning,
-            stacklevel=3,
+            f"scored by leave-one-out, but {trained}; hold out rows of every base class"
         )
+        warnings.warn(BaseQueryWarning(message, "partial_holdout"), stacklevel=3)
 
 
 def _part(tensors: dict[str, Any], prefix: str) -> dict[str, Any]:

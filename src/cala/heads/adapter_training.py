@@ -76,12 +76,11 @@ def train_adapter(host: Head, recipe: AdapterRecipe, data: BaseData, *, seed: in
     shifts = [recipe.gamma * adapter(e.context) for e in judged]
     mean = float(np.mean(np.concatenate(shifts)))
     if not abs(mean) < SANE_SHIFT:
-        warnings.warn(
+        message = (
             f"the adapter diverged: its mean shift is {mean:.3g}, so new classes are never or "
-            f"always predicted; loss={recipe.loss!r} has no minimum here, loss='balanced' has one",
-            DivergenceWarning,
-            stacklevel=3,
+            f"always predicted; loss={recipe.loss!r} has no minimum here, loss='balanced' has one"
         )
+        warnings.warn(DivergenceWarning(message, "diverged"), stacklevel=3)
     curve = pseudo_trade_off(judged, shifts)
     return Trained(adapter, recipe, curve, fit_temperature(judged, shifts))
 
@@ -216,36 +215,38 @@ def _affordable(
     """
     problem = None
     if queries == 0:
-        problem = (
+        problem = FallbackWarning(
             "no base class has a second image to serve as a query: the adapter is off (β = 0); "
-            "give at least two images per base class"
+            "give at least two images per base class",
+            "adapter_off",
         )
     elif recipe.adapter != "scalar" and len(fakes) < MIN_PAIRS:
-        problem = (
+        problem = FallbackWarning(
             f"{len(fakes)} fake classes are too few to learn a class-aware adapter ({MIN_PAIRS} "
             "are needed, so at least 5 base classes): one shift for all novel classes (LA) was "
-            "learned instead"
+            "learned instead",
+            "few_fakes",
         )
     elif recipe.adapter != "scalar" and blind:
-        problem = (
+        problem = FallbackWarning(
             "fewer base rows than dimensions: fake classes mixed from embeddings look closer than "
             "they are in a whitened metric, so one shift for all novel classes (LA) was learned "
             "instead of a class-aware adapter; mix images (`fake`, or `cala fit --fakes image`), "
-            "or give more rows"
+            "or give more rows",
+            "few_rows",
         )
     if problem is not None:
-        warnings.warn(problem, FallbackWarning, stacklevel=3)
+        warnings.warn(problem, stacklevel=3)
         recipe = recipe.as_la()
     if queries == 0 or max(recipe.shots) < fakes.images:
         return recipe
     kept = servable_shots(recipe.shots, fakes.images)
     if recipe.shots != MANY_SHOTS:  # which are as many as can be had
-        warnings.warn(
+        message = (
             f"fake classes have {fakes.images} images each, one of them at least a query: "
-            f"pseudo sessions have {_listed(kept)} shots instead of {_listed(recipe.shots)}",
-            FallbackWarning,
-            stacklevel=3,
+            f"pseudo sessions have {_listed(kept)} shots instead of {_listed(recipe.shots)}"
         )
+        warnings.warn(FallbackWarning(message, "fewer_shots"), stacklevel=3)
     return replace(recipe, shots=kept)
 
 
