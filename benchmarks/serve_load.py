@@ -85,7 +85,7 @@ def alone(model: str, photos: list[bytes], clients: int, seconds: float, out) ->
     from cala.app.uploads import _upload
 
     opened, limits = cala.load(model), Limits()
-    looker = Looker(Batcher(opened.encoder, opened.knowledge.encoder.tta), limits, True)
+    looker = Looker(Batcher(opened.encoder, opened.current.encoder.tta), limits, True)
     done = 0
 
     async def feed(number: int, until: float) -> None:

@@ -170,7 +170,7 @@ def test_keep_an_operating_point(client, folder):
     kept = client.patch("/v1/model", json={"delta": -3.5})
     assert kept.json()["change"]["delta"] == -3.5
     assert client.get("/v1/model").json()["settings"]["delta"] == -3.5
-    assert cala.load(folder).knowledge.classifier.delta_ == -3.5
+    assert cala.load(folder).current.classifier.delta_ == -3.5
     assert client.patch("/v1/model", json={"objective": "harmonic"}).status_code == 200
     problem(client.patch("/v1/model", json={}), 422, "bad_value")
     problem(client.patch("/v1/model", json={"delta": 1, "max_base_loss": 0.1}), 422, "bad_value")

@@ -66,7 +66,7 @@ def test_the_mirrored_pass_is_inside(tmp_path):
     shots = photos(12, 5)
     row, bias = session.run(["new_weight", "new_bias"], {"images": prepared(model, shots)})
     model.add(shots, "twelve")
-    weights, all_bias = model.knowledge.classifier.head_.linear_form()
+    weights, all_bias = model.current.classifier.head_.linear_form()
     np.testing.assert_allclose(row, weights[-1:], atol=1e-4)
     np.testing.assert_allclose(bias, all_bias[-1:], atol=1e-4)
 

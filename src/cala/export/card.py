@@ -21,22 +21,22 @@ ABOUT = (
 
 def card(model: Model, encoder: Encoder, opset: int) -> dict[str, Any]:
     """The metadata under the key `cala`, as JSON values."""
-    knowledge = model.knowledge
-    classifier = knowledge.classifier
+    current = model.current
+    classifier = current.classifier
     return {
         "format": FORMAT,
         "cala": __version__,
         "model_version": model.version,
         "opset": opset,
-        "classes": knowledge.names,
-        "n_known": knowledge.n_known,
+        "classes": current.names,
+        "n_known": current.n_known,
         "method": classifier.method,
         "encoder": {
-            "uri": without_folders(knowledge.encoder.uri),
-            "fingerprint": knowledge.encoder.fingerprint,
+            "uri": without_folders(current.encoder.uri),
+            "fingerprint": current.encoder.fingerprint,
             "dim": encoder.dim,
         },
-        "tta": knowledge.encoder.tta,
+        "tta": current.encoder.tta,
         "preprocessing": {
             **encoder.transform.as_dict(),
             "outside": ["resize", "fit", "filter", "size"],

@@ -43,12 +43,12 @@ def export_onnx(model: Model, path: str | os.PathLike[str], *, force: bool = Fal
     table = _check_target(target, force)
     for needed in ("onnx", "onnxruntime"):
         import_extra(needed, "onnx")
-    knowledge, encoder = model.knowledge, model.encoder
+    current, encoder = model.current, model.encoder
     if isinstance(encoder.forward, Forward) and _same(encoder.forward.path, target):
         raise InputError(f"{shown(target)} is the model's own encoder: choose another name")
-    head = restore_head(knowledge.classifier.head_.state())
+    head = restore_head(current.classifier.head_.state())
     weights, bias = (array.astype(np.float32) for array in head.linear_form())
-    mirrored = knowledge.encoder.tta == "flip"
+    mirrored = current.encoder.tta == "flip"
     proto = build_graph(encoder, head, mirrored=mirrored)
     opset = next(o.version for o in proto.opset_import if o.domain in ("", "ai.onnx"))
     describe(proto, card(model, encoder, opset))
@@ -59,7 +59,7 @@ def export_onnx(model: Model, path: str | os.PathLike[str], *, force: bool = Fal
             f"{shown(encoder.name)} does not fit into one file of ONNX ({one_line(error)})"
         ) from error
     difference = check_graph(data, encoder, head, mirrored=mirrored)
-    names = np.array(knowledge.names, dtype=str)
+    names = np.array(current.names, dtype=str)
     try:
         with atomic(target) as graph_file, atomic(table) as table_file:
             graph_file.write_bytes(data)
