@@ -35,7 +35,8 @@ def birds(tmp_path, monkeypatch):
 
 def test_export(inside, birds, tmp_path):
     target = tmp_path / "birds.onnx"
-    code, out, err = inside("export", birds, "--onnx", target)
+    trust = ("--trust-encoder", "torch:networks:tiny")
+    code, out, err = inside("export", birds, "--onnx", target, *trust)
     assert (code, err) == (0, "")
     assert f"{target}: 12 classes, " in out
     assert "birds.npz: weights, bias and names of the classes" in out

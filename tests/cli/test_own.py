@@ -144,7 +144,7 @@ def test_photos_with_a_name(birds, photos, inside):
     assert (code, "nothing new" in said) == (0, True)
     code, _, said = inside("add", birds, loose)  # a folder of photos is a class by its own name
     assert code == 2
-    assert "'king fisher' already" in said
+    assert "already 'king fisher'" in said
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_photos_with_a_name(birds, photos, inside):
         (("add", "{birds}", "{photos}/test/class 1/0100.png"), "--as NAME"),
         (("add", "{birds}", "{photos}/empty"), "holds no photos"),
         (("add", "{birds}", "{photos}/new", "--as", "unknown"), "cannot be called 'unknown'"),
-        (("fit", "{photos}/known", "-o", "{birds}"), "holds a model already"),
+        (("fit", "{photos}/known", "-o", "{birds}"), "already holds a model"),
         (("fit", "{photos}/nowhere", "-o", "{photos}/m"), "nowhere"),
         (("fit", "{photos}/known", "-o", "{photos}/m", "--encoder", "resnet"), "unknown encoder"),
         (("fit", "{photos}/known", "-o", "{photos}/m", "--method", "magic"), "magic"),

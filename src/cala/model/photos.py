@@ -98,10 +98,13 @@ def labelled_files(
     """
     said: list[str] = [] if notes is None else notes
     try:
+        if not folder.exists():
+            raise InputError(f"{shown(folder)} does not exist", field="photos")
         if not folder.is_dir():
             raise InputError(
-                f"{shown(folder)} is not a folder" if folder.exists() else f"there is no {shown(folder)}",
-                "give a folder with one folder of photos per class",
+                f"{shown(folder)} is not a folder",
+                "give a folder with one folder of photos per class; `cala add` takes single "
+                "photos with --as NAME",
                 field="photos",
             )
         root = folder / part if is_split(folder) else folder
