@@ -89,7 +89,7 @@ def test_teach_extend_rename_forget_undo_redo(client):
     assert client.get(path).json()["name"] == "common kingfisher"
     assert client.post("/v1/redo").json()["classes"] == 12
     texts = [c["text"] for c in client.get("/v1/history").json()["changes"]]
-    assert texts[:2] == ["redo: back to version 5", "undo: forget common kingfisher"]
+    assert texts[:2] == ["redo: forget common kingfisher", "undo: forget common kingfisher"]
     assert texts[-2:] == ["add kingfisher (5 photos)", "fit 12 classes (96 photos)"]
 
 

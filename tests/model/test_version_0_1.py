@@ -103,7 +103,12 @@ def test_a_model_goes_on(old, tmp_path):
         before[group] for group in ("classes", "photos")
     ]
     model.add(write_photos(tmp_path / "more", range(9, 10), range(3)), "ninth")
-    assert cala.load(old, trust_encoder=ENCODER).classes == [*EXPECTED["classes"][:5], "fifth", "class 6", "ninth"]
+    assert cala.load(old, trust_encoder=ENCODER).classes == [
+        *EXPECTED["classes"][:5],
+        "fifth",
+        "class 6",
+        "ninth",
+    ]
     model.undo()
     model.undo()
     check_answers(cala.load(old, trust_encoder=ENCODER), EXPECTED["answers"])

@@ -40,7 +40,7 @@ def test_files_of_others_stay(store, name):
         grow(store, number)
     left = {path.name for path in (store.path / name).iterdir()}
     assert left >= {*strange, "@eaDir"}
-    assert len([p for p in (store.path / "history").glob("0*.json")]) == 20
+    assert len(list((store.path / "history").glob("0*.json"))) == 20
 
 
 def test_a_folder_that_only_looks_like_a_model_is_not_free(tmp_path):

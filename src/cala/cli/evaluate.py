@@ -49,9 +49,7 @@ def evaluate(
     from cala.model.photos import labelled_files, with_readable
     from cala.model.version import plain_name
 
-    opened = load(
-        model, encoder=encoder, device=choose_device(device), trust_encoder=trust_encoder
-    )
+    opened = load(model, encoder=encoder, device=choose_device(device), trust_encoder=trust_encoder)
     notes: list[str] = []
     paths, names = labelled_files(photos, "test", notes)
     label = dict(zip(paths, names, strict=True))

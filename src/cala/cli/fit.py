@@ -138,9 +138,7 @@ def add(
     from cala.model import load
     from cala.model.photos import find_files, labelled_files
 
-    opened = load(
-        model, encoder=encoder, device=choose_device(device), trust_encoder=trust_encoder
-    )
+    opened = load(model, encoder=encoder, device=choose_device(device), trust_encoder=trust_encoder)
     notes: list[str] = []
     if name is not None:
         paths = find_files(photos)

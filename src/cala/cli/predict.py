@@ -56,9 +56,7 @@ def predict(
     from cala.model import load
     from cala.model.photos import find_files, with_readable
 
-    opened = load(
-        model, encoder=encoder, device=choose_device(device), trust_encoder=trust_encoder
-    )
+    opened = load(model, encoder=encoder, device=choose_device(device), trust_encoder=trust_encoder)
     paths = find_files(photos)
     with counting("looking at photos", len(paths), quiet) as count:
         found, bad = with_readable(

@@ -57,7 +57,7 @@ def serve(
 
     for module in ("fastapi", "python_multipart", "prometheus_client", "uvicorn"):
         import_extra(module, "serve")
-    from cala.app.run import run, run_first
+    from cala.app.server import run, run_first
     from cala.app.settings import Settings
     from cala.store import is_store
 

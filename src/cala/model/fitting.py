@@ -255,7 +255,7 @@ def _once(found: ImageSet) -> tuple[ImageSplit, NewPhotos]:
 def _fit(
     classifier: GrowingClassifier, features: Any, names: Any, pool: FakePool | None, holdout: Any
 ) -> list[Note]:
-    """Fit, and return warnings as notes; those that are not cala's, or of a fault, stay warnings."""
+    """Fit, and return what cala warned about as notes; a divergence stays a warning."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         classifier.fit(

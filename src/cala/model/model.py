@@ -299,8 +299,7 @@ class Model:
                 "--delta or --reject)",
             )
         check_base_loss(max_base_loss)
-        if delta is not None and not (isinstance(delta, Real) and abs(delta) <= 1000):
-            raise InputError(f"delta is {delta!r}", "use -1000 to 1000", field="delta")
+        check_delta(delta)
         check_reject(reject)
 
         def tuned(current: ModelVersion) -> ModelVersion:
@@ -500,6 +499,12 @@ def check_base_loss(loss: Any) -> None:
             "use a fraction from 0 to below 1, such as 0.01 for one photo in a hundred",
             field="max_base_loss",
         )
+
+
+def check_delta(delta: Any) -> None:
+    """A shift of logits, which lie within some hundreds, or None."""
+    if delta is not None and not (isinstance(delta, Real) and abs(float(delta)) <= 1000):
+        raise InputError(f"delta is {delta!r}", "use -1000 to 1000", field="delta")
 
 
 def _one_each(label: Any, count: int) -> list[str]:

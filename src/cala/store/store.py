@@ -113,7 +113,7 @@ def _number(path: Path) -> int:
 
 def _origin(document: Document) -> int:
     """The version that first had this content: later ones are undone and redone copies of it."""
-    return int(document.get("origin", document.get("like", document["version"])))
+    return int(document.get("origin") or document.get("like") or document["version"])
 
 
 class Store:
@@ -165,19 +165,17 @@ class Store:
 
     def _retried(self, look: Callable[[], Any]) -> Any:
         """Look again where a file has gone: another process has just made the next version."""
-        for tries in range(TRIES + 1):
-            try:
-                return look()
-            except FileNotFoundError as error:
-                if tries == TRIES:
-                    fix = f"restore a copy of it, or run `cala undo {shown(self.path)}`"
-                    raise DamagedFile(shown(error.filename), "it is missing", fix) from error
-            except OSError as error:
-                raise InputError(
-                    f"{shown(self.path)} cannot be read ({reason(error)})",
-                    "check its permissions",
-                    code="unreadable",
-                ) from error
+        try:
+            for _ in range(TRIES):
+                with suppress(FileNotFoundError):
+                    return look()
+            return look()
+        except FileNotFoundError as error:
+            fix = f"restore a copy of it, or run `cala undo {shown(self.path)}`"
+            raise DamagedFile(shown(error.filename), "it is missing", fix) from error
+        except OSError as error:
+            detail = f"{shown(self.path)} cannot be read ({reason(error)})"
+            raise InputError(detail, "check its permissions", code="unreadable") from error
 
     def _check_there(self) -> None:
         if not is_store(self.path):
@@ -245,11 +243,11 @@ class Store:
         for path in self.path.iterdir():
             own = FOLDERS.get(path.name)
             if own is None:
-                if path.name != ".lock" and not LEFTOVERS.fullmatch(path.name):
-                    return False
-            elif path.is_symlink() or not path.is_dir():
-                return False
-            elif not all(own.fullmatch(inside.name) for inside in path.iterdir()):
+                ours = path.name == ".lock" or bool(LEFTOVERS.fullmatch(path.name))
+            else:
+                ours = path.is_dir() and not path.is_symlink()
+                ours = ours and all(own.fullmatch(inside.name) for inside in path.iterdir())
+            if not ours:
                 return False
         return True
 
