@@ -21,7 +21,6 @@ from cala.app.uploads import Upload
 from cala.data.decoding import ImageError, Pixels, decode_bytes
 from cala.encoders.base import Encoder
 from cala.encoders.embed import batch_size
-from cala.errors import InputError
 from cala.model.thumbnails import small_copy
 
 WAIT = 0.002  # seconds: photos of one request are decoded one after the other
@@ -140,12 +139,7 @@ class Batcher:
 
         pixels = torch.from_numpy(prepared).to(self.encoder.device)
         inputs = self.encoder.transform.normalise(pixels)
-        rows = np.asarray(self.encoder.encode(inputs))
-        if self.tta == "flip":
-            rows = (rows + np.asarray(self.encoder.encode(inputs.flip(-1)))) / 2
-        if not np.isfinite(rows).all():
-            raise InputError("the encoder gave NaN or infinity: its weights are damaged")
-        return rows
+        return self.encoder.encode(inputs, self.tta).numpy()
 
 
 class PhotoEncoder:

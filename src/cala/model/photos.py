@@ -14,9 +14,9 @@ from PIL import Image
 
 from cala.data.decoding import SUFFIXES, Pixels, decode, to_pixels
 from cala.data.folder import is_split
+from cala.data.image_scan import scan
 from cala.data.images import FilePixels, ImageSplit, Rows
 from cala.data.listing import class_folders, images_in
-from cala.data.survey import survey
 from cala.errors import InputError
 from cala.files import reason, shown
 
@@ -151,7 +151,7 @@ def with_readable(
     try:
         return work(paths), []
     except InputError:
-        faults = survey(paths).faults
+        faults = scan(paths).faults
         bad = [(path, why) for path, why in zip(paths, faults, strict=True) if why]
         if not bad:
             raise
