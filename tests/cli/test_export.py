@@ -42,7 +42,8 @@ def test_export(inside, birds, tmp_path):
     assert "birds.npz: weights, bias and names of the classes" in out
     code, out, err = inside("export", birds, "--onnx", target)
     assert code == 2
-    assert "birds.onnx is there already: give --force to replace it" in err
+    assert "birds.onnx already exists" in err
+    assert "--force" in err
     code, out, err = inside("export", birds, "--onnx", target, "--force", "--json")
     assert code == 0
     assert json.loads(out)["classes"] == 12
