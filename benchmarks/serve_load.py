@@ -79,12 +79,12 @@ def make_model(folder: Path, encoder: str) -> Path:
 def alone(model: str, photos: list[bytes], clients: int, seconds: float, out) -> None:
     """Photos per second through decoders and encoder, without HTTP and without heads."""
     import cala
-    from cala.app.photo_encoder import Batcher, PhotoEncoder
+    from cala.app.photo_encoder import PhotoEncoder
     from cala.app.settings import Limits
     from cala.app.uploads import _upload
 
     opened, limits = cala.load(model), Limits()
-    encoder = PhotoEncoder(Batcher(opened.encoder, opened.current.encoder.tta), limits, True)
+    encoder = PhotoEncoder(opened.encoder, opened.current.encoder.tta, limits)
     done = 0
 
     async def feed(number: int, until: float) -> None:

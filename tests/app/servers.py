@@ -45,7 +45,8 @@ def serving(folder: Path, port: int = 0, limits: dict | None = None, **settings)
 
 def start(folder: Path, *options: object, stderr=None, **env) -> tuple[subprocess.Popen, str]:
     """`cala serve` as people start it: the process and its address."""
-    env = {**os.environ, "PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1", **env}
+    path = f"{TESTS}:{os.environ.get('PYTHONPATH', '')}"
+    env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **env}
     command = [sys.executable, "-m", "cala", "serve", folder, "--port", 0, *options]
     process = subprocess.Popen(
         list(map(str, command)), env=env, stdout=subprocess.PIPE, stderr=stderr, text=True

@@ -148,8 +148,9 @@ def test_photos_that_were_dropped_while_it_was_started(path):
     with first(path) as client:
         for label in range(3):
             send(client, label, 2)
-        job, go = client.app.job, threading.Event()
-        job._worker.submit(go.wait)
+        job, busy, go = client.app.job, threading.Event(), threading.Event()
+        job._worker.submit(lambda: (busy.set(), go.wait()))
+        busy.wait()
         dropped = threading.Thread(target=lambda: client.delete("/v1/start/photos"))
         dropped.start()
         wait_for(lambda: job._worker._work_queue.qsize())

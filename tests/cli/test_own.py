@@ -218,7 +218,11 @@ def test_bad_photos_are_named_and_the_others_answered(birds, photos, inside):
 
 @pytest.mark.system
 def test_as_a_process(birds, photos):
-    env = {**os.environ, "PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"}
+    env = {
+        **os.environ,
+        "PYTHONPATH": f"{TESTS}:{os.environ.get('PYTHONPATH', '')}",
+        "OMP_NUM_THREADS": "1",
+    }
 
     def call(*arguments: object) -> subprocess.CompletedProcess:
         words = [sys.executable, "-m", "cala", *map(str, arguments)]
@@ -307,7 +311,11 @@ def test_eval_says_what_predict_would_answer(birds, photos, inside):
 def test_interrupted_work_is_said_and_goes_on(photos):
     import signal
 
-    env = {**os.environ, "PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"}
+    env = {
+        **os.environ,
+        "PYTHONPATH": f"{TESTS}:{os.environ.get('PYTHONPATH', '')}",
+        "OMP_NUM_THREADS": "1",
+    }
     slow = ENCODER.replace("s:c", "s:slow_c")
     words = ["fit", photos / "known", "-o", photos / "m", "--encoder", slow]
     process = subprocess.Popen(

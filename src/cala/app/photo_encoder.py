@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
-import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,90 +64,32 @@ class EmbeddingLRU:
             self._bytes -= self._photos.popitem(last=False)[1].size
 
 
-class Batcher:
-    """One thread that encodes whatever has arrived while it was busy.
+class PhotoEncoder:
+    """What stands between a request's bytes and its embeddings; used by the event loop alone.
 
-    Under load the queue fills during a forward pass, so batches form by themselves; `WAIT` only
-    serves requests that arrive alone with several photos.
+    Photos are decoded in a few threads and encoded in one, which takes whatever has arrived while
+    it was busy. Under load batches form by themselves; `WAIT` only serves requests that arrive
+    alone with several photos.
 
     tta : as the model's encoder card says; observe : called with the size of every batch
     """
 
     def __init__(
-        self, encoder: Encoder, tta: str = "none", observe: Callable[[int], Any] = lambda size: None
+        self,
+        encoder: Encoder,
+        tta: str,
+        limits: Limits,
+        keep_small: bool = True,
+        observe: Callable[[int], Any] = lambda size: None,
     ) -> None:
-        self.encoder, self.tta, self.observe = encoder, tta, observe
-        self.size = batch_size(encoder)
-        self._waiting: deque[tuple[Pixels, Future[Embedding]]] = deque()
-        self._there = threading.Condition()
-        self._closed = False
-        self._thread = threading.Thread(target=self._work, name="cala-encoder", daemon=True)
-        self._thread.start()
-
-    def submit(self, prepared: Pixels) -> Future[Embedding]:
-        """(size, size, 3) uint8, as `Transform.prepare` makes it -> (d,), later."""
-        future: Future[Embedding] = Future()
-        with self._there:
-            if self._closed:
-                raise RuntimeError("the encoder has been closed")
-            self._waiting.append((prepared, future))
-            self._there.notify()
-        return future
-
-    def close(self) -> None:
-        """Encode what has been accepted, then end."""
-        with self._there:
-            self._closed = True
-            self._there.notify()
-        self._thread.join()
-
-    def _work(self) -> None:
-        while batch := self._next():
-            self.observe(len(batch))
-            try:
-                rows = self._encode(np.stack([pixels for pixels, _ in batch]))
-            except BaseException as error:
-                for _, future in batch:
-                    future.set_exception(error)
-                continue
-            for (_, future), row in zip(batch, rows, strict=True):
-                future.set_result(row)
-
-    def _next(self) -> list[tuple[Pixels, Future[Embedding]]]:
-        """Up to `size` photos; none when closed and done."""
-        batch: list[tuple[Pixels, Future[Embedding]]] = []
-        with self._there:
-            while not batch:
-                self._there.wait_for(lambda: self._waiting or self._closed)
-                if not self._waiting:
-                    return []
-                until = time.monotonic() + WAIT
-                while len(self._waiting) < self.size and not self._closed:
-                    if not self._there.wait(until - time.monotonic()):
-                        break
-                while self._waiting and len(batch) < self.size:
-                    item = self._waiting.popleft()
-                    if item[1].set_running_or_notify_cancel():
-                        batch.append(item)
-        return batch
-
-    def _encode(self, prepared: Pixels) -> Embedding:
-        """(n, size, size, 3) uint8 -> (n, d)"""
-        import torch
-
-        pixels = torch.from_numpy(prepared).to(self.encoder.device)
-        inputs = self.encoder.transform.normalise(pixels)
-        return self.encoder.encode(inputs, self.tta).numpy()
-
-
-class PhotoEncoder:
-    """What stands between a request's bytes and its embeddings; used by the event loop alone."""
-
-    def __init__(self, batcher: Batcher, limits: Limits, keep_small: bool) -> None:
-        self.batcher, self.limits, self.keep_small = batcher, limits, keep_small
+        self.encoder, self.tta, self.limits = encoder, tta, limits
+        self.keep_small, self.observe = keep_small, observe
         self.recent = EmbeddingLRU(limits.recent)
         self.waiting = 0
         self._decoders = ThreadPoolExecutor(DECODERS, DECODER)
+        self._thread = ThreadPoolExecutor(1, "cala-encoder")
+        self._queue: deque[tuple[Pixels, asyncio.Future[Embedding]]] = deque()
+        self._encoding: asyncio.Task[None] | None = None
 
     async def photos(
         self, uploads: Sequence[Upload], seconds: float
@@ -180,19 +120,54 @@ class PhotoEncoder:
                 ready, small = await loop.run_in_executor(self._decoders, self._decode, upload)
         except ImageError as error:
             return error
-        features = await asyncio.wrap_future(self.batcher.submit(ready))
-        photo = Photo(upload.digest, features, small)
+        future: asyncio.Future[Embedding] = loop.create_future()
+        self._queue.append((ready, future))
+        if self._encoding is None:
+            self._encoding = loop.create_task(self._encode_queue())
+        photo = Photo(upload.digest, await future, small)
         self.recent.put(photo)
         return photo
+
+    async def _encode_queue(self) -> None:
+        try:
+            await asyncio.sleep(WAIT)
+            while self._queue:
+                await self._encode_batch(batch_size(self.encoder))
+        finally:
+            self._encoding = None
+
+    async def _encode_batch(self, size: int) -> None:
+        taken = [self._queue.popleft() for _ in range(min(size, len(self._queue)))]
+        batch = [(pixels, future) for pixels, future in taken if not future.done()]
+        if not batch:  # nobody waits for those that are cancelled
+            return
+        self.observe(len(batch))
+        pixels = np.stack([pixels for pixels, _ in batch])
+        loop = asyncio.get_running_loop()
+        try:
+            rows = await loop.run_in_executor(self._thread, self._encode, pixels)
+        except Exception as error:
+            rows = [error] * len(batch)
+        for (_, future), row in zip(batch, rows, strict=True):
+            if not future.done():
+                failed = isinstance(row, Exception)
+                (future.set_exception if failed else future.set_result)(row)
+
+    def _encode(self, prepared: Pixels) -> Any:
+        """(n, size, size, 3) uint8, as `Transform.prepare` makes it -> (n, d)"""
+        import torch
+
+        pixels = torch.from_numpy(prepared).to(self.encoder.device)
+        return self.encoder.encode(self.encoder.transform.normalise(pixels), self.tta).numpy()
 
     def _decode(self, upload: Upload) -> tuple[Pixels, bytes]:
         assert upload.data is not None
         pixels = decode_bytes(upload.data, upload.name, self.limits.pixels)
-        ready = self.batcher.encoder.transform.prepare(pixels)
+        ready = self.encoder.transform.prepare(pixels)
         small = small_copy(pixels) if self.keep_small else b""
         return np.array(ready), small  # a copy: a view would keep the whole photo in memory
 
     def close(self) -> None:
         """Nobody waits any more, so a photo that takes for ever is not waited for either."""
         self._decoders.shutdown(wait=False, cancel_futures=True)
-        self.batcher.close()
+        self._thread.shutdown()

@@ -21,7 +21,7 @@ from cala.app.answers import evaluation, predictions
 from cala.app.archive import labelled_members
 from cala.app.idempotency import KnownRequests, RequestKey
 from cala.app.middleware import Metrics
-from cala.app.photo_encoder import Batcher, Photo, PhotoEncoder
+from cala.app.photo_encoder import Photo, PhotoEncoder
 from cala.app.problems import Problem, as_problem, damaged, without_path
 from cala.app.settings import Settings
 from cala.app.snapshot import Snapshot
@@ -50,8 +50,13 @@ class Service:
     def __init__(self, model: Model, settings: Settings) -> None:
         self.model, self.settings, self.limits = model, settings, settings.limits
         self.metrics = Metrics()
-        batcher = Batcher(model.encoder, model.current.encoder.tta, self.metrics.batches.observe)
-        self.encoder = PhotoEncoder(batcher, self.limits, settings.thumbnails)
+        self.encoder = PhotoEncoder(
+            model.encoder,
+            model.current.encoder.tta,
+            self.limits,
+            settings.thumbnails,
+            self.metrics.batches.observe,
+        )
         self.known = KnownRequests()
         self.fault: str | None = None
         self._readers = ThreadPoolExecutor(READERS, "cala-reader")

@@ -195,7 +195,8 @@ class ModelVersion:
             "encoder": asdict(self.encoder),
             "reject": self.reject,
             "fakes": self.fakes,
-            "notes": [asdict(note) for note in self.notes],
+            "notes": [note.text for note in self.notes],
+            "note_codes": [note.code for note in self.notes],
             "classifier": {"config": state["config"], "meta": state["meta"]},
         }
         return Content(meta, groups)
@@ -205,7 +206,8 @@ class ModelVersion:
         """The version that a store has read; fields and groups of later versions may be there."""
         meta, groups = content.meta, content.groups
         try:
-            card, photos = meta["encoder"], groups["photos"]
+            card, photos, texts = meta["encoder"], groups["photos"], meta["notes"]
+            codes = meta.get("note_codes", ["note"] * len(texts))
             state = {**meta["classifier"], "tensors": {**groups["base"], **groups["classes"]}}
             found = cls(
                 classifier=restore_classifier(state),
@@ -213,10 +215,7 @@ class ModelVersion:
                 encoder=EncoderCard(card["uri"], card["fingerprint"], card["dim"], card["tta"]),
                 reject=float(meta["reject"]),
                 fakes=str(meta["fakes"]),
-                notes=tuple(
-                    Note(n["code"], n["text"]) if isinstance(n, dict) else Note("note", str(n))
-                    for n in meta["notes"]
-                ),
+                notes=tuple(Note(*pair) for pair in zip(codes, texts, strict=True)),
                 others={name: group for name, group in groups.items() if name not in GROUPS},
             )
             found._check(meta)
