@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Protocol as Interface
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,28 +17,6 @@ from cala.data.image_scan import digests, in_order
 from cala.errors import InputError
 
 Rows = NDArray[np.int64]
-
-
-class PixelSource(Interface):
-    """Where pixels come from, by row."""
-
-    def __len__(self) -> int: ...
-
-    def image(self, row: int) -> Pixels:
-        """(h, w, 3)"""
-        ...
-
-    def batches(self, rows: Rows, size: int) -> Iterator[Sequence[Pixels]]:
-        """Images of `rows`, in order, `size` at a time."""
-        ...
-
-    def take(self, rows: Rows) -> PixelSource:
-        """The source of these rows alone."""
-        ...
-
-    def digests(self, rows: Rows) -> list[str]:
-        """SHA-256 of each image: of its file, or of its pixels where there is no file."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +86,10 @@ class FilePixels:
 
     def digests(self, rows: Rows) -> list[str]:
         return digests([self.paths[row] for row in rows])
+
+
+PixelSource: TypeAlias = ArrayPixels | FilePixels
+"""Where pixels come from, by row."""
 
 
 @dataclass(frozen=True, eq=False)
