@@ -40,7 +40,7 @@ for _name, _where, _summary in (
     ("resnet18", f"{_RESNET}:resnet18", "ResNet-18 with the 7×7 stem and max-pooling, 512-d"),
     ("resnet18-small", f"{_RESNET}:resnet18_small", "ResNet-18 with a 3×3 stem, 512-d"),
     ("resnet12", f"{_RESNET}:ResNet12", "ResNet-12 (64-160-320-640), 640-d"),
-    ("efficientnet-lite0", f"{_LITE0}:EfficientNetLite0", "EfficientNet-Lite0, 1280-d"),
+    ("efficientnet-lite0", f"{_LITE0}:EfficientNetLite0", "EfficientNet-Lite0, 1280-d; see --init"),
 ):
     ARCHITECTURES.add(_name, _where, _summary)
 ENCODERS.add(
@@ -133,12 +133,15 @@ def _load(uri: str, device: Device) -> Encoder:
 def located(uri: str | os.PathLike[str]) -> str:
     """Return a URI that means the same in another working directory: paths become absolute."""
     text = os.fspath(uri)
-    prefix, colon, rest = text.partition(":")
+    prefix, _, rest = text.partition(":")
     if text in ENCODERS:
         return text
     if os.path.exists(text):
         return os.path.abspath(text)
-    if colon and prefix in LOADERS and os.path.exists(rest):
+    if prefix == "views":
+        count, _, inner = rest.partition(":")
+        return f"views:{count}:{located(inner)}"
+    if prefix in LOADERS and os.path.exists(rest):
         return f"{prefix}:{os.path.abspath(rest)}"
     return text
 
