@@ -43,7 +43,8 @@ def fake_pool(
     advance : called with the number of mixed images that were just finished
     """
     if pairs < 1 or images < 1:
-        raise InputError(f"{pairs} fake classes of {images} images: use 1 or more of each")
+        detail = f"there are {pairs} fake classes of {images} images"
+        raise InputError(detail, "use 1 or more of each", field="pairs")
     rng = np.random.default_rng(seed)
     by_class = _by_class(split.labels, rows, encoder, rng)
     chosen = draw_pairs(by_class.n_classes, pairs, rng)

@@ -151,9 +151,9 @@ def weights_file(name: str) -> Path:
     if name in SHIPPED:
         return shipped(SHIPPED[name])
     if name == "efficientnet-lite0":
-        from cala.encoders import efficientnet_lite0
+        from cala.encoders.efficientnet_lite0 import installed_weights
 
-        return efficientnet_lite0.weights_file()
+        return installed_weights()
     folder = Path(name, FILE)
     return folder if folder.is_file() else Path(name)
 
