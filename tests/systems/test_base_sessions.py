@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
+from cala import storage
 from cala.data.embeddings import load_embeddings, save_embeddings
 from cala.encoders.encode import encode_set
 from cala.encoders.weights import load_encoder_file
@@ -350,10 +349,9 @@ def test_what_trained_the_start_is_not_held_out(first, tmp_path):
     assert load_encoder_file(out).holdout == held
     with pytest.raises(InputError, match=r"trained the weights in .*--seed 0 and --holdout 4"):
         train_base(session("fact", tmp_path / "other", first, seed=3))
-    with safe_open(first, framework="pt") as file:
-        meta = json.loads(file.metadata()["cala"])
+    meta, arrays = storage.read(first, "encoder")
     early = tmp_path / "early.safetensors"
-    save_file(load_file(first), early, metadata={"cala": json.dumps({**meta, "trained": []})})
+    storage.write(early, "encoder", {**meta, "trained": []}, arrays)
     with pytest.raises(InputError, match="trained the weights in early"):
         train_base(session("fact", tmp_path / "early", early, seed=3))
     again = train_base(session("fact", tmp_path / "none", first, seed=3, holdout=0))
