@@ -3,26 +3,45 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass, replace
+from importlib import resources
 from pathlib import Path
 
 import matplotlib
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup, escape
 
 from cala.errors import InputError
 from cala.files import shown, write_text
-from cala.reports.figures.picture import Picture, save_picture
-from cala.reports.figures.similarity import Relation, relation
-from cala.reports.figures.style import STYLE
-from cala.reports.headline import headline
-from cala.reports.images import Photos, find_photos
-from cala.reports.page import Part, render
-from cala.reports.run import Run
-from cala.reports.section import Section, attempt
-from cala.reports.sections import make_sections
-from cala.reports.study import Study, make_studies
-from cala.reports.table import Table
-from cala.reports.table_text import as_csv, latex, markdown
-from cala.reports.tables.summary import summary_table
+from cala.reports.drawing import STYLE, save_picture
+from cala.reports.example_images import find_photos
+from cala.reports.phrases import headline
+from cala.reports.result_tables import summary_table
+from cala.reports.runs import Run
+from cala.reports.sections import Section, attempt, make_sections
+from cala.reports.similarity import relation
+from cala.reports.study import make_studies
+from cala.table import CODE, Table, as_csv, latex, markdown
 from cala.version import __version__
+
+WRITERS = {"md": markdown, "csv": as_csv, "tex": latex}
+
+
+@dataclass
+class Part:
+    """One study on the page; prefix : put before its anchors where there are several"""
+
+    dataset: str
+    headline: str
+    focus: str
+    summary: Table
+    sections: list[Section]
+    prefix: str = ""
+
+    @property
+    def tables(self) -> list[Table]:
+        inner = (table for s in self.sections for table in [*s.tables, *s.folded])
+        return [self.summary, *inner]
 
 
 def assemble(
@@ -33,9 +52,10 @@ def assemble(
     notes = [shown(f"{run.path.name}: {n}" if several else n) for run in runs for n in run.notes]
     studies = make_studies(runs)
     if not studies:
-        missing = " ".join(notes)
         raise InputError(
-            f"no run here has a finished cell, so there is nothing to report. {missing}"
+            " ".join(["no run here has a finished cell, so there is nothing to report.", *notes]),
+            "finish it with cala run",
+            code="nothing_to_report",
         )
     photos = find_photos(images) if images is not None else None
     relations = [
@@ -43,63 +63,61 @@ def assemble(
         for study in studies
         if (artifact := study.artifacts.get(study.focus)) and (found := relation(artifact))
     ]
-    files: list[str] = []
+    parts, files = [], ["report.html"]
     svgs: dict[str, str] = {}
-    parts = []
     with matplotlib.rc_context(STYLE), warnings.catch_warnings():  # type: ignore[arg-type]
         # Names in scripts that the font lacks show as boxes in PNG and as they are in SVG.
         warnings.filterwarnings("ignore", "Glyph .* missing")
-        for i, study in enumerate(studies):
-            prefix = f"{i + 1}-" if len(studies) > 1 else ""
-            part = _part(study, prefix, relations, photos, notes)
-            _write_pictures(part.sections, prefix, out, svgs, files, notes)
+        for i, study in enumerate(studies, 1):
+            prefix = f"{i}-" if len(studies) > 1 else ""
+            summary = summary_table(study, study.draws, "summary", "Main result")
+            sections = list(make_sections(study, relations, photos, notes))
+            part = Part(study.dataset, headline(study), study.focus, summary, sections, prefix)
+            svgs |= _save_pictures(part, out / "figures", notes)
             parts.append(part)
+    files += [f"figures/{name}.{ending}" for name in svgs for ending in ("svg", "png")]
     for part in parts:
-        for table in [part.summary, *(t for s in part.sections for t in [*s.tables, *s.folded])]:
-            files += _write_table(table, part.prefix, out / "tables")
+        for table in part.tables:
+            for ending, written in WRITERS.items():
+                files.append(f"tables/{part.prefix}{table.name}.{ending}")
+                write_text(out / files[-1], written(table))
     names = ", ".join(dict.fromkeys(study.dataset for study in studies))
-    page = out / "report.html"
-    made = f"cala {__version__}."
-    write_text(page, render(f"cala report: {names}", parts, svgs, notes, made))
-    return notes, ["report.html", *files], [part.headline for part in parts]
+    write_text(out / "report.html", _page(f"cala report: {names}", parts, svgs, notes))
+    return notes, files, [part.headline for part in parts]
 
 
-def _part(
-    study: Study,
-    prefix: str,
-    relations: list[tuple[str, Relation]],
-    photos: Photos | None,
-    notes: list[str],
-) -> Part:
-    summary = summary_table(study, study.draws, "summary", "Main result")
-    sections = list(make_sections(study, relations, photos, notes))
-    return Part(study.dataset, headline(study), summary, sections, prefix)
-
-
-def _write_pictures(
-    sections: list[Section],
-    prefix: str,
-    out: Path,
-    svgs: dict[str, str],
-    files: list[str],
-    notes: list[str],
-) -> None:
-    """Save every picture; one that cannot be saved is taken out of its section."""
-    for section in sections:
-        kept = []
-        for picture in section.pictures:
-            named = Picture(**{**vars(picture), "name": prefix + picture.name})
-            svg = attempt(picture.title, lambda p=named: save_picture(p, out / "figures"), notes)  # type: ignore[misc]
-            if svg is not None:
+def _save_pictures(part: Part, folder: Path, notes: list[str]) -> dict[str, str]:
+    """Inline SVG by name; a picture that cannot be saved is taken out of its section."""
+    svgs = {}
+    for section in part.sections:
+        for picture in list(section.pictures):
+            named = replace(picture, name=part.prefix + picture.name)
+            svg = attempt(picture.title, lambda p=named: save_picture(p, folder), notes)  # type: ignore[misc]
+            if svg is None:
+                section.pictures.remove(picture)
+            else:
                 svgs[named.name] = svg
-                files += [f"figures/{named.name}.{ending}" for ending in ("svg", "png")]
-                kept.append(picture)
-        section.pictures = kept
+    return svgs
 
 
-def _write_table(table: Table, prefix: str, folder: Path) -> list[str]:
-    name = prefix + table.name
-    write_text(folder / f"{name}.md", markdown(table))
-    write_text(folder / f"{name}.csv", as_csv(table))
-    write_text(folder / f"{name}.tex", latex(table))
-    return [f"tables/{name}.{ending}" for ending in ("md", "csv", "tex")]
+def _page(title: str, parts: list[Part], svgs: dict[str, str], notes: list[str]) -> str:
+    """One HTML file that holds everything it shows."""
+    files = resources.files("cala.reports")
+    template, css = (files.joinpath(f"page.{end}").read_text("utf-8") for end in ("html", "css"))
+    environment = Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
+    )
+    environment.filters["prose"] = _prose
+    return environment.from_string(template).render(
+        title=title,
+        parts=parts,
+        svgs={name: Markup(svg) for name, svg in svgs.items()},
+        notes=notes,
+        version=__version__,
+        css=Markup(css),
+    )
+
+
+def _prose(words: str) -> Markup:
+    """Text with `code` in backticks as HTML."""
+    return Markup(CODE.sub(r"<code>\1</code>", str(escape(words))))

@@ -11,7 +11,8 @@ from typing import Any
 
 from cala.errors import InputError
 from cala.files import reason, shown, stamp, write_text
-from cala.reports.run import find_runs, read_run
+from cala.records import find_runs
+from cala.reports.runs import load_run
 
 FOLDERS = ("figures", "tables")
 
@@ -45,10 +46,14 @@ def make_report(paths: list[Path], out: Path, images: Path | None = None) -> Rep
         for name in FOLDERS:
             (out / name).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"the folder {shown(out)} cannot be made ({reason(error)})") from error
+        raise InputError(
+            f"the folder {shown(out)} cannot be created ({reason(error)})",
+            "choose another --out",
+            field="out",
+        ) from error
     from cala.reports.assemble import assemble
 
-    notes, files_now, headlines = assemble([read_run(path) for path in runs], out, images)
+    notes, files_now, headlines = assemble([load_run(path) for path in runs], out, images)
     report = Report(out / "report.html", notes, files_now, headlines)
     for stale in set(files) - set(report.files):
         if str(Path(stale).parent) in FOLDERS:  # never outside, whatever report.json says

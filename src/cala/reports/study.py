@@ -1,4 +1,4 @@
-"""Runs that can be compared, put together: the same data, protocol and queries."""
+"""A study: runs that can be compared, on the same data, protocol and queries."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from typing import Any
 
 from cala.files import shown
 from cala.records import Record
-from cala.reports.artifact import Artifact
-from cala.reports.headroom import Headroom
-from cala.reports.naming import adapter_of, host_of
-from cala.reports.run import Run
+from cala.reports.runs import Artifact, Headroom, Run
 from cala.results import Results
 from cala.statistics import Estimate
 
 NOTHING = Estimate(math.nan, math.nan, 0)
 
-#: Methods whose before and after are shown first, if they are there.
-FAVOURITES = ("cala", "nearest-mean+cala", "cala-plus", "nearest-mean+cala-plus", "la")
+#: Hosts of adapters that are named alone.
+OWN_HOSTS = {
+    "la": "nearest-mean",
+    "cala": "nearest-mean",
+    "cala-literal": "nearest-mean",
+    "cala-plus": "calibrated-mean",
+    "auto": "nearest-mean",
+}
 
 
 @dataclass
@@ -45,9 +48,7 @@ class Study:
 
     @property
     def dataset(self) -> str:
-        protocol = self.config.get("protocol")
-        name = protocol.get("name") if isinstance(protocol, dict) else None
-        return shown(self.config.get("dataset") or name or self.runs[0].path.name)
+        return shown(self.config.get("dataset") or self.runs[0].path.name)
 
     @property
     def split(self) -> str:
@@ -55,7 +56,7 @@ class Study:
 
     @property
     def sessions(self) -> int:
-        return min(run.sessions for run in self.runs)
+        return self.runs[0].sessions
 
     @property
     def n_classes(self) -> int:
@@ -65,8 +66,7 @@ class Study:
 
     @property
     def n_base(self) -> int:
-        known = max((r.n_classes for r in self.results.records if r.session == 0), default=0)
-        return known or max((a.n_base for a in self.artifacts.values()), default=0)
+        return max((r.n_classes for r in self.results.records if r.session == 0), default=0)
 
     @property
     def headroom(self) -> dict[str, Headroom]:
@@ -92,13 +92,13 @@ class Study:
 
     @property
     def focus(self) -> str:
-        """The method whose before and after are shown."""
-        adapted = [m for m in self.methods if m in self.artifacts and self.adapter(m)]
-        for name in FAVOURITES:
-            if name in adapted:
-                return name
-        shown = adapted or [m for m in self.methods if m in self.artifacts]
-        return shown[-1] if shown else self.methods[-1]
+        """The method whose before and after are shown: the headline's, which is the last listed.
+
+        Where that one has no adapter or no artifact, the last that has.
+        """
+        drawn = [m for m in self.methods if m in self.artifacts]
+        adapted = [m for m in drawn if self.adapter(m)]
+        return (adapted or drawn or self.methods)[-1]
 
     def host(self, method: str) -> str | None:
         """The method of this study that `method` is without its adapter, in the same metric."""
@@ -137,18 +137,38 @@ def make_studies(runs: Sequence[Run]) -> list[Study]:
     return [_study(group) for group in groups.values()]
 
 
+def adapter_of(method: str) -> str | None:
+    """The adapter that a name ends in.
+
+    >>> adapter_of("cala"), adapter_of("teen+la"), adapter_of("teen")
+    ('cala', 'la', None)
+    """
+    name = method.rpartition(": ")[2]
+    return name.rpartition("+")[2] if "+" in name or name in OWN_HOSTS else None
+
+
+def host_of(method: str) -> str | None:
+    """The same method without its adapter; None if it has none.
+
+    >>> host_of("teen+cala"), host_of("cala"), host_of("teen")
+    ('teen', 'nearest-mean', None)
+    """
+    name = method.rpartition(": ")[2]
+    return name.rpartition("+")[0] or OWN_HOSTS.get(name)
+
+
 def _study(runs: list[Run]) -> Study:
     plain = [r for r in runs if _gamma(r) is None]
     varied = [r for r in runs if _gamma(r) is not None]
-    names = [m for run in plain for m in dict.fromkeys(r.method for r in run.records)]
+    names = [m for run in plain for m in _methods(run)]
     records: list[Record] = []
     artifacts: dict[str, Artifact] = {}
     costs: dict[str, dict[str, float]] = {}
     for run in plain or varied:
-        for method in dict.fromkeys(r.method for r in run.records):
+        for method, own in _methods(run).items():
             alone = bool(plain) and names.count(method) == 1
             name = method if alone else f"{shown(run.path.name)}: {method}"
-            records += [replace(r, method=name) for r in run.records if r.method == method]
+            records += [replace(r, method=name) for r in own]
             if method in run.artifacts:
                 artifacts[name] = run.artifacts[method]
             if method in run.costs:
@@ -157,39 +177,30 @@ def _study(runs: list[Run]) -> Study:
     gamma_records: list[Record] = []
     for run in varied:
         gamma = _gamma(run) or 0.0
-        for method in dict.fromkeys(r.method for r in run.records):
-            name = f"{method}, γ={gamma:g}"
-            gammas[method, gamma] = name
-            gamma_records += [replace(r, method=name) for r in run.records if r.method == method]
-    sessions = min(run.sessions for run in runs)
-    return Study(
-        runs,
-        Results([r for r in records if r.session <= sessions]),
-        artifacts,
-        Results([r for r in gamma_records if r.session <= sessions]),
-        costs,
-        gammas,
-    )
+        for method, own in _methods(run).items():
+            gammas[method, gamma] = name = f"{method}, γ={gamma:g}"
+            gamma_records += [replace(r, method=name) for r in own]
+    return Study(runs, Results(records), artifacts, Results(gamma_records), costs, gammas)
+
+
+def _methods(run: Run) -> dict[str, list[Record]]:
+    found: dict[str, list[Record]] = {}
+    for record in run.records:
+        found.setdefault(record.method, []).append(record)
+    return found
 
 
 def _gamma(run: Run) -> float | None:
     """γ at inference where the run sets it."""
     gamma = run.config.get("gamma")
-    if not isinstance(gamma, int | float) or isinstance(gamma, bool):
-        return None
-    return float(gamma) if math.isfinite(gamma) else None
+    return float(gamma) if isinstance(gamma, int | float) and math.isfinite(gamma) else None
 
 
 def _key(run: Run) -> str:
     config = run.config
-    embeddings = config.get("embeddings")
-    parts = [
-        config.get("dataset") or run.path.name,
-        config.get("protocol"),
-        config.get("split"),
-        embeddings.get("fingerprint") if isinstance(embeddings, dict) else None,
-    ]
-    return json.dumps(parts, sort_keys=True, default=str)
+    fingerprint = (config.get("embeddings") or {}).get("fingerprint")
+    parts = [config.get("dataset") or run.path.name, config.get("protocol"), config.get("split")]
+    return json.dumps([*parts, fingerprint], sort_keys=True, default=str)
 
 
 def _same_run(method: str, name: str) -> str:

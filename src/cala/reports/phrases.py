@@ -1,13 +1,16 @@
-"""The main result in one sentence.
+"""Sentences of a report: the headline, and what intervals and single cells mean.
 
-Which methods it speaks of is fixed before any number is known: the last method listed, against the
-first. So test images choose nothing here either, and a loss is said like a gain.
+Which methods the headline speaks of is fixed before any number is known: the last method listed,
+against the first. So test images choose nothing here either, and a loss is said like a gain.
 """
 
 from __future__ import annotations
 
+from cala.files import counted
 from cala.reports.study import Study
 from cala.statistics import Estimate
+
+NOT_COVERED = "it does not cover encoders or training seeds."
 
 
 def headline(study: Study) -> str:
@@ -15,11 +18,10 @@ def headline(study: Study) -> str:
     results, draws = study.results, study.draws
     method, first = study.methods[-1], study.reference
     found = results.estimate(method, "last", draws)
-    novel = study.n_classes - study.n_base
+    novel = counted(study.n_classes - study.n_base, "novel class")
     half = f" ± {found.half:.1f}" if found.half == found.half else ""
     start = (
-        f"On {study.dataset}, after {novel} novel class{'es' * (novel != 1)} joined "
-        f"{study.n_base} base class{'es' * (study.n_base != 1)}, "
+        f"On {study.dataset}, after {novel} joined {counted(study.n_base, 'base class')}, "
         f"{method} recognises {found.mean:.1f}{half} % of the {study.split} images of all "
         f"{study.n_classes} classes"
     )
@@ -70,7 +72,48 @@ def _fallen(study: Study, methods: list[str]) -> str:
             words += f" The adapter of {method} shifts nothing here (β = 0)."
         elif artifact.meta.get("fallback"):
             words += (
-                f" {method} fell back: its data could not teach a class-aware adapter, so it is LA "
-                "here, one shift for all novel classes."
+                f" {method} fell back to LA, one shift for all novel classes: its data could not "
+                "teach a class-aware adapter."
             )
     return words
+
+
+def over_draws(study: Study, band: bool = False, brief: bool = False) -> str:
+    """What a ± (or a band) in this study means.
+
+    brief : refer to the main result for what the interval covers
+    """
+    results = study.results
+    counts = {m: len(results.shared_draws([m], study.draws)) for m in results.methods}
+    most = max(counts.values(), default=0)
+    fewer = [f"{m}: {n}" for m, n in counts.items() if n != most]
+    which = "random draws" if results.random_draws() else "draws"
+    if most < 2:
+        name = study.draws[0] if study.draws else "one"
+        return f"One draw of the shots ({name}), so there is no interval (n = 1)."
+    except_for = f" ({', '.join(fewer)})" if fewer else ""
+    mark = "the band is" if band else "± is half"
+    start = f"Mean of n = {most} {which} of the shots{except_for}; {mark} the 95 %"
+    if brief:
+        return f"{start} interval, as in the main result."
+    covered = results.covered(study.draws)
+    return f"{start} t-interval {covered}; {NOT_COVERED}{session_length(study)}"
+
+
+def session_length(study: Study) -> str:
+    """A sentence on sessions that train an encoder, where there are any."""
+    stated = {
+        bool(run.config["full_sessions"]) for run in study.runs if "full_sessions" in run.config
+    }
+    if not stated:
+        return ""
+    lengths = {frozenset({True}): "the published length", frozenset({False}): "a short length"}
+    length = lengths.get(frozenset(stated), "a short length in some runs, the published in others")
+    return f" Sessions that train an encoder have {length} (see Time and memory)."
+
+
+def one_cell(study: Study, method: str) -> str:
+    """Which cell an artifact shows."""
+    artifact = study.artifacts[method]
+    n = len(artifact["labels"]) if artifact.has("labels") else int(artifact["confusion"].sum())
+    return f"{artifact.draw} draw after the last session, n = {n:,} {study.split} images"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cala.errors import InputError
 from cala.files import shown
-from cala.reports.tables.confused import Swallowed
+from cala.reports.class_tables import Swallowed
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".ppm")
 DEPTH, SIZE, EACH, SHOWN = 3, 96, 3, 6
@@ -38,7 +38,11 @@ class Example:
 def find_photos(folder: Path) -> Photos:
     """Folders down to a small depth, by name."""
     if not folder.is_dir():
-        raise InputError(f"--images {shown(folder)} is no folder: give one with a folder per class")
+        raise InputError(
+            f"--images {shown(folder)} is not a folder",
+            "give one with a folder per class",
+            field="images",
+        )
     found: dict[str, list[Path]] = {}
     for place, inside, _ in os.walk(folder):
         path = Path(place)

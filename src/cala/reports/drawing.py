@@ -1,11 +1,20 @@
-"""One look for all figures: a palette that colour-blind readers can tell apart (Okabe and Ito's,
-without its yellow), line styles and markers that survive printing in grey, little ink."""
+"""One look for all figures, and how they are written.
+
+A palette that colour-blind readers can tell apart (Okabe and Ito's, without its yellow), line
+styles and markers that survive printing in grey. matplotlib is imported when one is drawn.
+"""
 
 from __future__ import annotations
 
+import html
+import io
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cala.files import atomic, write_text
 from cala.statistics import Estimate
 
 if TYPE_CHECKING:
@@ -19,6 +28,15 @@ BASE, NOVEL = COLOURS[1], COLOURS[2]
 LINES = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5)))
 MARKERS = "os^DvPX<>*hpd8"
 WIDTH = 7.4
+PNG_DPI = 160
+#: Colours that the page sets itself, so that figures follow light and dark.
+VARIABLES = {
+    INK: "--ink",
+    MUTED: "--muted",
+    GRID: "--grid",
+    PAPER: "--paper",
+    **{colour: f"--c{i}" for i, colour in enumerate(COLOURS)},
+}
 
 STYLE: dict[str, Any] = {
     "font.family": "DejaVu Sans",
@@ -58,6 +76,65 @@ STYLE: dict[str, Any] = {
 }
 
 
+@dataclass(frozen=True)
+class Picture:
+    """caption : states n and what intervals mean; alt : what is to be seen, in one sentence"""
+
+    name: str
+    title: str
+    caption: str
+    alt: str
+    figure: Figure
+
+
+def save_picture(picture: Picture, folder: Path) -> str:
+    """Write SVG and PNG; returns the SVG for a page."""
+    figure = picture.figure
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # laid out once, not again for each format
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    svg = _tidy(buffer.getvalue())
+    write_text(folder / f"{picture.name}.svg", svg)
+    with atomic(folder / f"{picture.name}.png") as temporary:
+        figure.savefig(temporary, format="png", dpi=PNG_DPI, metadata={"Software": None})
+    return inline(svg, picture.name, picture.alt)
+
+
+def inline(svg: str, name: str, alt: str) -> str:
+    """An SVG as part of a page: ids of its own, colours of the page, no header."""
+    body = svg[svg.index("<svg") :]
+    body = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', body)
+    body = re.sub(r'(xlink:href|href)="#([^"]+)"', rf'\1="#{name}-\2"', body)
+    body = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", body)
+    for colour, variable in VARIABLES.items():
+        body = body.replace(f": {colour}", f": var({variable})")
+    opening, rest = body.split(">", 1)
+    width = re.search(r'\swidth="([\d.]+)pt"', opening)
+    inches = float(width[1]) / 72 if width else 7.0
+    opening = re.sub(r'\s(width|height)="[^"]*"', "", opening)
+    words = f'style="--inches: {inches:.1f}" role="img" aria-label="{html.escape(alt)}"'
+    return f"{opening} {words}>{rest}"
+
+
+def _tidy(svg: str) -> str:
+    """Without metadata that names times and places on the network."""
+    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.S)
+    svg = re.sub(r"<!DOCTYPE[^>]*>\s*", "", svg)
+    return svg.replace(
+        "font-family: 'DejaVu Sans'", "font-family: 'DejaVu Sans', Verdana, sans-serif"
+    )
+
+
+def clipped(name: str, most: int = 24) -> str:
+    """A name short enough for a figure.
+
+    >>> clipped("a class with quite a long name", 12)
+    'a class wit…'
+    """
+    return name if len(name) <= most else name[: most - 1].rstrip() + "…"
+
+
 def look(index: int) -> dict[str, Any]:
     """Colour, line and marker of the method at this place; no two of the first 28 are alike."""
     return {
@@ -65,11 +142,6 @@ def look(index: int) -> dict[str, Any]:
         "linestyle": LINES[index % len(LINES)],
         "marker": MARKERS[index % len(MARKERS)],
     }
-
-
-def tint(index: int) -> tuple[str, str]:
-    """Colour and marker of the method at this place."""
-    return COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
 
 
 def make_figure(
@@ -114,13 +186,13 @@ def band(
     axes.plot(x, mean, **style)
 
 
-End = tuple[float, str, str, str]
+End = tuple[float, str, dict[str, Any]]
 
 
 def end_labels(axes: Axes, ends: Sequence[End], gap: float = 11.5) -> None:
     """Names at the right end of lines, moved apart where they would overlap.
 
-    ends : (height in data, name, colour, marker); gap : smallest distance in points
+    ends : (height in data, name, look); gap : smallest distance in points
     """
     ends = [end for end in ends if end[0] == end[0]]
     low, high = axes.get_ylim()
@@ -130,7 +202,8 @@ def end_labels(axes: Axes, ends: Sequence[End], gap: float = 11.5) -> None:
     heights = spread([ends[i][0] for i in order], gap * unit, low, high)
     across = axes.get_yaxis_transform()
     for i, height in zip(order, heights, strict=True):
-        value, name, colour, marker = ends[i]
+        value, name, style = ends[i]
+        colour, marker = style["color"], style["marker"]
         axes.plot(
             [1.0, 1.035], [value, height], color=colour, lw=0.7, transform=across, clip_on=False
         )

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cala.reports.artifact import Array, Artifact
-from cala.reports.figures.picture import Picture
-from cala.reports.figures.style import COLOURS, MUTED, NOVEL, make_figure
-from cala.reports.naming import clipped
+from cala.reports.drawing import COLOURS, MUTED, NOVEL, Picture, clipped, make_figure
+from cala.reports.runs import Array, Artifact
 from cala.reports.study import Study
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,26 @@ def in_words(found: tuple[float, float, float], n: int) -> str:
     return f"r = {r:+.2f}{inside} (n = {n} classes; {sign})".replace("-", "−")
 
 
+def meaning(found: tuple[float, float, float]) -> str:
+    """What the sign of a correlation between similarity and β says, beside the paper's."""
+    r, low, high = found
+    if r != r or (low == low and low <= 0 <= high):
+        return (
+            "β does not clearly depend on similarity here; the paper reports that classes more "
+            "similar to base get a larger β."
+        )
+    if r > 0:
+        return (
+            "The more a novel class resembles base classes, the larger its β, so the more it is "
+            "favoured over them, as the paper reports."
+        )
+    return (
+        "The more a novel class resembles base classes, the smaller its β, so the less it is "
+        "favoured over them; the paper reports the opposite. A likely reason: favouring a class "
+        "that lies close to base classes costs base images."
+    )
+
+
 def similarity(
     study: Study, method: str, found: Relation, others: list[tuple[str, Relation]]
 ) -> Picture:
@@ -86,14 +107,8 @@ def similarity(
     panels = list(axes)
     if several:
         _data_sets(panels.pop(0), others)
-    bars: dict[str, Any] = {
-        "color": NOVEL,
-        "marker": "^",
-        "ls": "",
-        "ms": 5,
-        "elinewidth": 0.7,
-        "ecolor": MUTED,
-    }
+    bars: dict[str, Any] = {"color": NOVEL, "marker": "^", "ls": "", "ms": 5}
+    bars |= {"elinewidth": 0.7, "ecolor": MUTED}
     panels[0].errorbar(found.similarity, found.beta, found.beta_sd, found.similarity_sd, **bars)
     panels[0].set_title(f"r = {found.correlation[0]:+.2f}".replace("-", "−"))
     panels[0].set_xlabel("mean similarity to base")
@@ -109,7 +124,7 @@ def similarity(
     caption = (
         f"β that {method} gives each of the n = {n} novel classes ({bars_mean}). With mean "
         f"similarity: {in_words(found.correlation, n)}. With the nearest base class: "
-        f"{in_words(near, n)}. The paper reports a positive relation."
+        f"{in_words(near, n)}. {meaning(found.correlation)}"
     )
     if several:
         caption += " Left: mean and standard deviation over the novel classes of each data set."
@@ -117,10 +132,7 @@ def similarity(
     return Picture("similarity", "β and similarity to base", caption, alt, figure)
 
 
-def _data_sets(axes: object, others: list[tuple[str, Relation]]) -> None:
-    from matplotlib.axes import Axes
-
-    assert isinstance(axes, Axes)
+def _data_sets(axes: Axes, others: list[tuple[str, Relation]]) -> None:
     for i, (name, r) in enumerate(others, 1):
         x, y = r.similarity.mean(), r.beta.mean()
         spread = r.beta.std(ddof=1)

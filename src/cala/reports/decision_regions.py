@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cala.reports.artifact import Array, Artifact
-from cala.reports.figures.picture import Picture
-from cala.reports.figures.style import COLOURS, INK, PAPER, make_figure
-from cala.reports.naming import clipped
+from cala.reports.drawing import COLOURS, INK, PAPER, Picture, clipped, make_figure
+from cala.reports.runs import Array, Artifact
 from cala.reports.study import Study
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 NOVEL_SHOWN, BASE_EACH, GRID, FAINT = 2, 2, 140, 0.3
 NEEDED = ("sample", "sample_labels", "sample_logits", "shift", "prototypes")
@@ -98,9 +99,10 @@ def tsne(study: Study, method: str) -> Picture | None:
         )
         if 0 < n_base < around.shape[-1]:
             lead = around[..., n_base:].max(-1) - around[..., :n_base].max(-1)
-            if lead.min() < 0 < lead.max():
-                lead[close < FAINT] = np.nan
-                panel.contour(x, y, lead, levels=[0.0], colors=INK, linewidths=1.0)
+            if lead.max() > 0:
+                inside = np.minimum(lead / lead.max(), close - FAINT)
+                inside[[0, -1]] = inside[:, [0, -1]] = -FAINT  # so that every line closes
+                panel.contour(x, y, inside, levels=[0.0], colors=INK, linewidths=1.0)
         novel = found.own >= n_base
         kept[title] = int((adjusted.argmax(1) == found.own)[novel].sum())
         panel.set_title(f"{title}: {kept[title]} of {novel.sum()} novel right")
@@ -124,11 +126,13 @@ def tsne(study: Study, method: str) -> Picture | None:
         f"classes that take them; large and outlined: prototypes; {artifact.draw} draw. "
         "Regions are a sketch: no map leads from this plane back to embeddings, so each place "
         "shows the winner, among these classes, of the logits of the images around it, computed in "
-        "the full space "
-        "and averaged with a Gaussian kernel, fainter where no image is near. The drawn line "
-        "bounds the novel classes. Counts are of real predictions among these classes."
+        "the full space and averaged with a Gaussian kernel, fainter where no image is near. Lines "
+        "enclose the novel classes. Counts are of real predictions among these classes."
     )
-    alt = "t-SNE of six classes; with the adapter the regions of novel classes are larger."
+    alt = (
+        f"t-SNE of {len(found.columns)} classes; novel images right: {kept['without adapter']} "
+        f"without the adapter, {kept['with adapter']} with it."
+    )
     return Picture("tsne", "Decision regions", caption, alt, figure)
 
 
@@ -150,10 +154,7 @@ def _grid(found: Plane) -> tuple[Array, Array, Array, Array]:
     return x, y, weight / weight.sum(1, keepdims=True), close
 
 
-def _points(panel: object, found: Plane, n_base: int) -> None:
-    from matplotlib.axes import Axes
-
-    assert isinstance(panel, Axes)
+def _points(panel: Axes, found: Plane, n_base: int) -> None:
     for k in range(len(found.columns)):
         rows = found.own == k
         style: dict[str, Any] = {"color": _colour(k), "mec": PAPER, "mew": 0.4, "ls": ""}
