@@ -71,7 +71,7 @@ def parse_line(line: str) -> Record | None:
         values = json.loads(line)
         if "crc32" in values:
             body, _, _ = line.rpartition(CHECKSUM)
-            if line != body + _ending(body + "}"):
+            if line.rstrip() != body + _ending(body + "}"):
                 return None
         record = Record(**{k: v for k, v in values.items() if k in FIELDS})
     except (ValueError, TypeError, AttributeError, RecursionError):
