@@ -76,7 +76,7 @@ def _digest(runs: list[Path], images: Path | None) -> str:
         if file.is_file():
             found.update(f"{file}{stamp(file)}".encode())
     for file in sorted(Path(__file__).parent.rglob("*")):
-        if file.suffix in (".py", ".html", ".css", ".json"):
+        if file.suffix in (".py", ".html", ".css", ".json", ".mplstyle"):
             found.update(file.read_bytes())
     return found.hexdigest()
 

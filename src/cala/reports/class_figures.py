@@ -6,24 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cala.reports.class_tables import (
-    BINS,
-    ClassGains,
-    artifact_reliability,
-    row_shares,
-    swallowed,
-)
-from cala.reports.drawing import (
-    BASE,
-    INK,
-    MUTED,
-    NOVEL,
-    PAPER,
-    Picture,
-    class_axis,
-    clipped,
-    make_figure,
-)
+from cala.reports.class_tables import BINS, ClassGains, artifact_reliability, row_shares, swallowed
+from cala.reports.drawing import BASE, INK, MUTED, NOVEL, PAPER, Picture, clipped, make_figure
 from cala.reports.phrases import one_cell
 from cala.reports.study import Study
 
@@ -41,14 +25,14 @@ TITLES = {"before": "without adapter", "after": "with adapter"}
 
 
 def softmax(study: Study, method: str) -> Picture | None:
-    """Base and novel classes apart, in order of arrival; dashed: the same for all classes."""
+    """Mean probability per class (Fig. figlogit), base and novel apart, in order of arrival."""
     artifact = study.artifacts[method]
     if not artifact.has("softmax_before", "softmax_after"):
         return None
     figure, axes = make_figure(2, 2.9, sharey=True)
     top = 106 * max(artifact["softmax_before"].max(), artifact["softmax_after"].max())
     b, c = artifact.n_base, artifact.n_classes
-    for panel, when in zip(axes, ("before", "after"), strict=True):
+    for panel, when in zip(axes, TITLES, strict=True):
         values = 100 * artifact[f"softmax_{when}"].astype(float)
         for start, stop, colour, name in ((0, b, BASE, "base"), (b, c, NOVEL, "novel")):
             if start == stop:
@@ -62,9 +46,8 @@ def softmax(study: Study, method: str) -> Picture | None:
                 xycoords=("data", "axes fraction"), ha="center", va="bottom", color=colour,
             )  # fmt: skip
         panel.axhline(100 / c, color=INK, lw=0.9, ls="--")
-        class_axis(panel, c)
-        panel.set_ylim(0, top)
-        panel.set_title(f"{when}\n", loc="left")
+        _class_axis(panel, c)
+        panel.set(ylim=(0, top), title=f"{when}\n")
     axes[0].set_ylabel("mean probability, %")
     caption = (
         f"Mean probability that each class is given, {method} before and after adjustment; "
@@ -72,6 +55,14 @@ def softmax(study: Study, method: str) -> Picture | None:
     )
     alt = "Mean softmax probability of base and novel classes before and after adjustment."
     return Picture("softmax", "Probability per class", caption, alt, figure)
+
+
+def _class_axis(panel: Axes, count: int) -> None:
+    """Classes in order of arrival, whole numbers only."""
+    from matplotlib.ticker import MaxNLocator
+
+    panel.set(xlim=(-0.7, count - 0.3), xlabel="class, in order of arrival")
+    panel.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
 
 
 def confusion(study: Study, method: str) -> Picture:
@@ -82,19 +73,20 @@ def confusion(study: Study, method: str) -> Picture:
     artifact = study.artifacts[method]
     b, c = artifact.n_base, artifact.n_classes
     found = {when: artifact.confusion(when) for when in TITLES}
-    if found["before"] is None or not study.adapter(method):
-        del found["before"]
-    single = len(found) == 1
-    figure, axes = make_figure(len(found), 5.0 if single else 4.0, sharey=True)
+    if not study.adapter(method):
+        found["before"] = None
+    counts = {when: matrix for when, matrix in found.items() if matrix is not None}
+    single = len(counts) == 1
+    figure, axes = make_figure(len(counts), 5.0 if single else 4.0, sharey=True)
     # One blue, as opaque as the share is large, so that it works on any paper.
     shades = LinearSegmentedColormap.from_list("share", [(*BLUE, 0.0), (*BLUE, 1.0)])
-    for panel, (when, matrix) in zip(axes, found.items(), strict=True):
-        share = row_shares(matrix)
-        image = panel.imshow(share, cmap=shades, norm=PowerNorm(POWER, 0, 1), extent=(0, c, c, 0))
+    look = {"cmap": shades, "norm": PowerNorm(POWER, 0, 1), "extent": (0, c, c, 0)}
+    for panel, (when, matrix) in zip(axes, counts.items(), strict=True):
+        image = panel.imshow(row_shares(matrix), **look)  # type: ignore[arg-type]
         _frame(panel, b, c)
-        lost = 100 * matrix[b:, :b].sum() / max(matrix[b:].sum(), 1)  # type: ignore[index]
-        panel.set_title(f"{method if single else TITLES[when]}: {lost:.0f} % to base")
-        panel.set_xlabel("predicted class")
+        lost = 100 * matrix[b:, :b].sum() / max(matrix[b:].sum(), 1)
+        title = f"{method if single else TITLES[when]}: {lost:.0f} % to base"
+        panel.set(title=title, xlabel="predicted class")
     axes[0].set_ylabel("true class")
     if c <= ALL_NAMED:
         axes[0].set_yticks(np.arange(c) + 0.5, [n[:20] for n in artifact.names()])
@@ -117,15 +109,13 @@ def _frame(panel: Axes, n_base: int, n_classes: int) -> None:
     from matplotlib.ticker import MaxNLocator
 
     panel.grid(False)
+    panel.spines[:].set_visible(True)
     for axis in (panel.xaxis, panel.yaxis):
         axis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
-    for spine in panel.spines.values():
-        spine.set_visible(True)
     if n_base < n_classes:
         panel.axhline(n_base, color=NOVEL, lw=1.2)
         panel.axvline(n_base, color=NOVEL, lw=1.2)
-        ends = (n_base / 2, (n_base + n_classes) / 2)
-        for place, name in zip(ends, ("base", "novel"), strict=True):
+        for place, name in ((n_base / 2, "base"), ((n_base + n_classes) / 2, "novel")):
             panel.text(
                 1.01, 1 - place / n_classes, name, transform=panel.transAxes, rotation=270,
                 va="center", fontsize=8, color=INK,
@@ -141,21 +131,18 @@ def swallowed_figure(study: Study, method: str) -> Picture | None:
     names = artifact.names()
     figure, (axes,) = make_figure(1, 0.23 * len(found) + 1.0)
     place = np.arange(len(found))[::-1]
-    now = np.array([100 * s.share for s in found])
+    now = [100 * s.share for s in found]
     axes.plot(now, place, "o", color=NOVEL, ms=6, label="with adapter", zorder=3)
-    before = [s.share_before for s in found]
-    if study.adapter(method) and all(v is not None for v in before):
-        then = np.array([100 * (v or 0.0) for v in before])
+    then = [100 * s.share_before for s in found if s.share_before is not None]
+    if study.adapter(method) and len(then) == len(now):
         axes.hlines(place, now, then, color=MUTED, lw=1.2)
         axes.plot(then, place, "s", color=BASE, mfc=PAPER, ms=5, label="without", zorder=2)
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.0 + 0.6 / len(found)), ncols=2)
     labels = [f"{clipped(names[s.column], 20)} → {clipped(names[s.by[0][0]], 20)}" for s in found]
     axes.set_yticks(place, labels)
+    axes.set(xlabel="share of the novel class's images given to base classes, %", xlim=(0, 100))
     axes.set_ylim(-0.7, len(found) - 0.3)
-    axes.set_xlabel("share of the novel class's images given to base classes, %")
-    axes.set_xlim(0, 100)
-    axes.grid(True, axis="x")
-    axes.grid(False, axis="y")
+    _horizontal(axes)
     caption = (
         f"{method}: the {len(found)} novel classes that lose most images to base (behind the "
         f"arrow: the class that takes most); {one_cell(study, method)}."
@@ -168,15 +155,14 @@ def classes(study: Study, gains: ClassGains) -> Picture:
     """All classes in order of arrival, and the largest gains and losses by name."""
     named = gains.extremes(GAINS_NAMED)
     height = max(3.2, 0.19 * len(named) + 0.9)
-    figure, axes = make_figure(2, height, gridspec_kw={"width_ratios": [1.25, 1]})
-    left, right = axes
+    figure, (left, right) = make_figure(2, height, gridspec_kw={"width_ratios": [1.25, 1]})
     count, b = len(gains.gain), gains.n_base
     colours = [BASE] * b + [NOVEL] * (count - b)
     left.bar(np.arange(count), gains.gain, color=colours, width=0.8)
     left.axhline(0, color=MUTED, lw=0.7)
     if b < count:
         left.axvline(b - 0.5, color=INK, lw=0.8, ls="--")
-    class_axis(left, count)
+    _class_axis(left, count)
     left.set_title("gain in accuracy, points")
     for start, stop, name, colour in ((0, b, "base", BASE), (b, count, "novel", NOVEL)):
         part = gains.gain[start:stop]
@@ -194,8 +180,7 @@ def classes(study: Study, gains: ClassGains) -> Picture:
     )  # fmt: skip
     right.set_yticks(place, [clipped(gains.names[i], 26) for i in named])
     right.axvline(0, color=MUTED, lw=0.7)
-    right.grid(True, axis="x")
-    right.grid(False, axis="y")
+    _horizontal(right)
     right.set_title("largest, by name")
     if not named:
         right.text(0.5, 0.5, "no class changes", transform=right.transAxes, ha="center")
@@ -204,11 +189,15 @@ def classes(study: Study, gains: ClassGains) -> Picture:
         f"{one_cell(study, gains.method)}. The means over base and over novel classes stand above; "
         "hatched by name: novel."
     )
-    alt = (
-        f"{int((gains.gain > 0).sum())} classes gain, {int((gains.gain < 0).sum())} lose with "
-        f"{gains.method}."
-    )
+    won, lost = int((gains.gain > 0).sum()), int((gains.gain < 0).sum())
+    alt = f"{won} classes gain, {lost} lose with {gains.method}."
     return Picture("classes", "Gains and losses per class", caption, alt, figure)
+
+
+def _horizontal(axes: Axes) -> None:
+    """Grid lines for bars that lie."""
+    axes.grid(True, axis="x")
+    axes.grid(False, axis="y")
 
 
 def reliability_figure(study: Study, method: str) -> Picture | None:
@@ -219,7 +208,7 @@ def reliability_figure(study: Study, method: str) -> Picture | None:
         return None
     width = 7.4 if len(times) == 2 else 4.2
     figure, axes = make_figure(len(times), 3.8, width=width, sharey=True)
-    alts = []
+    errors = []
     for panel, when in zip(axes, times, strict=True):
         panel.plot([0, 1], [0, 1], color=MUTED, lw=0.8, ls="--")
         for side, colour, marker in SIDES:
@@ -227,31 +216,25 @@ def reliability_figure(study: Study, method: str) -> Picture | None:
             if found is None or not found.count.any():
                 continue
             full = found.count >= FEWEST
-            panel.plot(found.confidence[full], found.accuracy[full], color=colour, lw=1.0)
+            x, y = found.confidence[full], found.accuracy[full]
+            panel.plot(x, y, color=colour, lw=1.0)
             area = 6 + 220 * found.count[full] / found.count.sum()
-            panel.scatter(
-                found.confidence[full], found.accuracy[full], s=area,
-                color=colour, marker=marker, alpha=0.8, lw=0,
-                label=f"{side}: ECE {found.ece:.1f}",
-            )  # fmt: skip
-            if side == "all":
-                alts.append(f"{found.ece:.1f} {when}")
-        panel.set_title(TITLES[when] if len(times) == 2 else method)
+            label = f"{side}: ECE {found.ece:.1f}"
+            panel.scatter(x, y, s=area, color=colour, marker=marker, alpha=0.8, lw=0, label=label)
+            errors += [f"{found.ece:.1f} {when}"] if side == "all" else []
         legend = panel.legend(
             loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=3, handletextpad=0.2,
             columnspacing=1.0,
         )  # fmt: skip
         for handle in legend.legend_handles:
             handle.set_sizes([24])  # type: ignore[union-attr]
-        panel.set_xlabel("confidence")
-        panel.set_xlim(0, 1)
-        panel.set_ylim(0, 1)
-        panel.set_xticks(np.linspace(0, 1, 6))
+        panel.set(title=TITLES[when] if len(times) == 2 else method, xlabel="confidence")
+        panel.set(xlim=(0, 1), ylim=(0, 1), xticks=np.linspace(0, 1, 6))
     axes[0].set_ylabel("accuracy")
     caption = (
         f"{method}: share of right predictions against the probability given to them, {BINS} bins; "
         f"{one_cell(study, method)}. Below the diagonal: too sure. ECE in points; a point's area "
         f"grows with its share of the images; bins with fewer than {FEWEST} images are not drawn."
     )
-    alt = f"Reliability diagram; expected calibration error {', '.join(alts)}."
+    alt = f"Reliability diagram; expected calibration error {', '.join(errors)}."
     return Picture("reliability", "Reliability", caption, alt, figure)

@@ -66,14 +66,9 @@ def plane(artifact: Artifact) -> Plane | None:
     flat = TSNE(
         2, perplexity=perplexity, metric="cosine", init="pca", random_state=0, max_iter=500
     ).fit_transform(vectors.astype(np.float64))
-    return Plane(
-        columns,
-        flat[: len(rows)],
-        own,
-        artifact["sample_logits"][rows][:, columns].astype(float),
-        artifact["shift"][columns].astype(float),
-        flat[len(rows) :],
-    )
+    logits = artifact["sample_logits"][rows][:, columns].astype(float)
+    shift = artifact["shift"][columns].astype(float)
+    return Plane(columns, flat[: len(rows)], own, logits, shift, flat[len(rows) :])
 
 
 def tsne(study: Study, method: str) -> Picture | None:
@@ -87,16 +82,12 @@ def tsne(study: Study, method: str) -> Picture | None:
     figure, axes = make_figure(2, 4.1, sharex=True, sharey=True)
     x, y, near, close = _grid(found)
     kept = {}
-    for panel, title, shift in (
-        (axes[0], "without adapter", 0 * found.shift),
-        (axes[1], "with adapter", found.shift),
-    ):
-        adjusted = found.logits + shift
+    extent = (x[0], x[-1], y[0], y[-1])
+    for panel, title, factor in zip(axes, ("without adapter", "with adapter"), (0, 1), strict=True):
+        adjusted = found.logits + factor * found.shift
         around = (near @ adjusted).reshape(len(y), len(x), -1)
-        region = around.argmax(-1)
-        panel.imshow(
-            _tint(region, close), extent=(x[0], x[-1], y[0], y[-1]), origin="lower", aspect="auto"
-        )
+        tinted = _tint(around.argmax(-1), close)
+        panel.imshow(tinted, extent=extent, origin="lower", aspect="auto")
         if 0 < n_base < around.shape[-1]:
             lead = around[..., n_base:].max(-1) - around[..., :n_base].max(-1)
             if lead.max() > 0:
@@ -105,10 +96,9 @@ def tsne(study: Study, method: str) -> Picture | None:
                 panel.contour(x, y, inside, levels=[0.0], colors=INK, linewidths=1.0)
         novel = found.own >= n_base
         kept[title] = int((adjusted.argmax(1) == found.own)[novel].sum())
-        panel.set_title(f"{title}: {kept[title]} of {novel.sum()} novel right")
         _points(panel, found, n_base)
-        panel.set_xticks([])
-        panel.set_yticks([])
+        title = f"{title}: {kept[title]} of {novel.sum()} novel right"
+        panel.set(title=title, xticks=[], yticks=[])
         panel.grid(False)
     handles = [
         axes[0].plot([], [], _marker(k, n_base), color=_colour(k), ls="")[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from cala.files import counted, shown
@@ -24,15 +23,9 @@ ROWS = {
 #: Oracles that maximise accuracy, so that their accuracy where they were fitted is a bound.
 BOUNDED = ("single_shift", "class_shifts", "all_images_single_shift")
 HOST = "nearest-mean"
-#: Rate in `headroom.json` -> the column of results, and how it is called.
-RATES = {
-    "accuracy": ("last", "last"),
-    "base": ("base", "base"),
-    "novel": ("novel", "novel"),
-    "hm": ("hm", "HM"),
-    "ausuc": ("ausuc", "AUSUC"),
-}
-WORDS = (
+#: Rate in `headroom.json` -> the heading; in lower case a column of results.
+RATES = {"accuracy": "last", "base": "base", "novel": "novel", "hm": "HM", "ausuc": "AUSUC"}
+ORACLES_MEAN = (
     "Rows named oracle show what nearest mean would reach with shifts fitted to labelled test "
     "images, or with prototypes from all training images of the novel classes instead of the "
     "shots; an oracle uses test labels and cannot be selected.",
@@ -75,7 +68,7 @@ def headroom_table(study: Study) -> Table | None:
         "Methods use no test label and are scored on all images; one that is not on nearest mean "
         "changes more than shifts, and may lie above them."
     )
-    columns = ["classifier", "metric", *(name for _, name in RATES.values()), "fitted half"]
+    columns = ["classifier", "metric", *RATES.values(), "fitted half"]
     return Table("headroom", "Headroom (oracle)", caption, columns, rows, notes)
 
 
@@ -91,8 +84,7 @@ def _oracles(found: Headroom) -> list[Row]:
 
 
 def _method(study: Study, method: str, found: Headroom) -> Row:
-    columns = [column for column, _ in RATES.values()]
-    values = [study.results.values(method, column, [found.draw])[0] for column in columns]
+    values = [study.results.values(method, c.lower(), [found.draw])[0] for c in RATES.values()]
     host = study.artifacts[method].meta.get("host")
     name = method if host == HOST or str(host) in method else f"{method} (on {host})"
     return row(name, found.metric, *(plain(v, 1) for v in values), Cell())
@@ -109,23 +101,20 @@ def _comparable(study: Study, method: str, found: Headroom) -> bool:
     host = artifact.meta.get("host")
     if host == HOST and not artifact.meta.get("adapter"):
         return False
-    for run in study.runs:
-        apart = run.config.get("own_embeddings") or {}
-        trained = run.config.get("trained_in_sessions") or []
-        if host in apart or host in trained:
-            return False
+    others = ("own_embeddings", "trained_in_sessions")
+    if any(host in (run.config.get(key) or ()) for run in study.runs for key in others):
+        return False
     return bool(study.results.shared_draws([method], [found.draw]))
 
 
 def _gains(found: Headroom) -> list[str]:
     """What each step is worth, in a sentence."""
-    last = {oracle: rates.get("accuracy", math.nan) for oracle, rates in found.rates.items()}
-    plain_, single = last.get("plain", math.nan), last.get("single_shift", math.nan)
-    classes = max(last.get("class_shifts", math.nan), last.get("likely_class_shifts", math.nan))
-    full = last.get("all_images", math.nan)
-    steps = [single - plain_, classes - single, full - plain_]
-    if any(math.isnan(step) for step in steps):
+    wanted = ("plain", "single_shift", "class_shifts", "likely_class_shifts", "all_images")
+    last = [found.rates.get(oracle, {}).get("accuracy") for oracle in wanted]
+    if None in last:
         return []
+    none, single, *classes, full = (value or 0.0 for value in last)
+    steps = (single - none, max(classes) - single, full - none)
     one, each, images = (f"{100 * step:+.1f}".replace("-", "−") for step in steps)
     return [
         f"{found.metric}: knowing the best single shift is worth {one} points of last, the better "
@@ -140,11 +129,11 @@ def _percent(rate: float | None) -> Cell:
 
 def costs_table(study: Study) -> Table | None:
     """One row per method that has costs; None if none has."""
-    rows = []
-    for method in study.methods:
-        found = study.costs.get(method)
-        if found:
-            rows.append(row(method, *(_cost(found, key) for key in COSTS)))
+    rows = [
+        row(method, *(_cost(found, key) for key in COSTS))
+        for method in study.methods
+        if (found := study.costs.get(method))
+    ]
     if not rows:
         return None
     notes = [

@@ -109,18 +109,17 @@ def similarity(
         _data_sets(panels.pop(0), others)
     bars: dict[str, Any] = {"color": NOVEL, "marker": "^", "ls": "", "ms": 5}
     bars |= {"elinewidth": 0.7, "ecolor": MUTED}
+    n, near = len(found.beta), pearson(found.nearest, found.beta)
     panels[0].errorbar(found.similarity, found.beta, found.beta_sd, found.similarity_sd, **bars)
-    panels[0].set_title(f"r = {found.correlation[0]:+.2f}".replace("-", "−"))
-    panels[0].set_xlabel("mean similarity to base")
-    panels[0].set_ylabel("β of the class")
-    near = pearson(found.nearest, found.beta)
     panels[1].errorbar(found.nearest, found.beta, found.beta_sd, **bars)
-    panels[1].set_title(f"r = {near[0]:+.2f}".replace("-", "−"))
-    panels[1].set_xlabel("similarity to the nearest base")
-    n = len(found.beta)
-    bars_mean = (
-        f"bars: standard deviation over {found.draws} draws" if found.draws > 1 else "one draw"
-    )
+    for panel, (r, *_), label in (
+        (panels[0], found.correlation, "mean similarity to base"),
+        (panels[1], near, "similarity to the nearest base"),
+    ):
+        panel.set(title=f"r = {r:+.2f}".replace("-", "−"), xlabel=label)
+    panels[0].set_ylabel("β of the class")
+    several_draws = f"bars: standard deviation over {found.draws} draws"
+    bars_mean = several_draws if found.draws > 1 else "one draw"
     caption = (
         f"β that {method} gives each of the n = {n} novel classes ({bars_mean}). With mean "
         f"similarity: {in_words(found.correlation, n)}. With the nearest base class: "
@@ -143,7 +142,5 @@ def _data_sets(axes: Axes, others: list[tuple[str, Relation]]) -> None:
             clipped(name, 14), (x, y + up * spread), xytext=(0, 9 * up), ha="center", va="center",
             textcoords="offset points", fontsize=8, color=colour,
         )  # fmt: skip
-    axes.set_title("data sets")
+    axes.set(title="data sets", xlabel="mean similarity to base", ylabel="β, mean of the classes")
     axes.margins(0.25)
-    axes.set_xlabel("mean similarity to base")
-    axes.set_ylabel("β, mean of the classes")
