@@ -78,4 +78,4 @@ def test_artifact(run, tmp_path, place, value, cut):
         return
     assert len(found.names()) == found.n_classes
     found.trade_off()
-    found.confusion("before")
+    found.shares("before")

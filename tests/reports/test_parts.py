@@ -10,9 +10,9 @@ import pytest
 
 from cala.reports.class_tables import reliability
 from cala.reports.decision_regions import _marker
-from cala.reports.drawing import inline, look, spread
+from cala.reports.drawing import inline
 from cala.reports.paper_numbers import average_slip, impossible_rates, paper_numbers
-from cala.reports.result_figures import tradeoff
+from cala.reports.result_figures import look, spread, tradeoff
 from cala.reports.runs import load_run
 from cala.reports.similarity import in_words, pearson
 from cala.reports.study import make_studies

@@ -13,19 +13,10 @@ from cala.results import COLUMNS, Results
 from cala.table import Table, difference, number, row
 
 HEADINGS = {
-    "last": "last",
-    "avg": "avg",
-    "base": "base",
-    "novel": "novel",
-    "hm": "HM",
-    "ahm": "AHM",
-    "avg_novel": "AvgN",
-    "fpr_first": "FPR₁",
-    "fpr_last": "FPR_T",
-    "ausuc": "AUSUC",
-    "ncr2": "NCR2",
-    "ncr5": "NCR5",
-}
+    "last": "last", "avg": "avg", "base": "base", "novel": "novel", "hm": "HM", "ahm": "AHM",
+    "avg_novel": "AvgN", "fpr_first": "FPR₁", "fpr_last": "FPR_T", "ausuc": "AUSUC",
+    "ncr2": "NCR2", "ncr5": "NCR5",
+}  # fmt: skip
 #: What the headings mean, for the line below a table.
 LEGEND = (
     "last: accuracy over all classes at the end; avg: mean over sessions; HM: harmonic mean of "

@@ -46,11 +46,8 @@ def make_report(paths: list[Path], out: Path, images: Path | None = None) -> Rep
         for name in FOLDERS:
             (out / name).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(
-            f"the folder {shown(out)} cannot be created ({reason(error)})",
-            "choose another --out",
-            field="out",
-        ) from error
+        why = f"the folder {shown(out)} cannot be created ({reason(error)})"
+        raise InputError(why, "choose another --out", field="out") from error
     from cala.reports.assemble import assemble
 
     notes, files_now, headlines = assemble([load_run(path) for path in runs], out, images)
@@ -59,8 +56,7 @@ def make_report(paths: list[Path], out: Path, images: Path | None = None) -> Rep
         if str(Path(stale).parent) in FOLDERS:  # never outside, whatever report.json says
             (out / stale).unlink(missing_ok=True)
     report.seconds = time.monotonic() - start
-    manifest = {"inputs": digest, "files": report.files, "notes": report.notes}
-    manifest["headlines"] = report.headlines
+    manifest = {"inputs": digest, "files": files_now, "notes": notes, "headlines": headlines}
     write_text(out / "report.json", json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
     return report
 
@@ -75,7 +71,8 @@ def _digest(runs: list[Path], images: Path | None) -> str:
     for file in inputs:
         if file.is_file():
             found.update(f"{file}{stamp(file)}".encode())
-    for file in sorted(Path(__file__).parent.rglob("*")):
+    here = Path(__file__).parent
+    for file in sorted([*here.rglob("*"), *here.parent.glob("*.py")]):
         if file.suffix in (".py", ".html", ".css", ".json", ".mplstyle"):
             found.update(file.read_bytes())
     return found.hexdigest()

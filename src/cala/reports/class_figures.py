@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cala.reports.class_tables import BINS, ClassGains, artifact_reliability, row_shares, swallowed
+from cala.reports.class_tables import BINS, ClassGains, artifact_reliability, swallowed
 from cala.reports.drawing import BASE, INK, MUTED, NOVEL, PAPER, Picture, clipped, make_figure
 from cala.reports.phrases import one_cell
 from cala.reports.study import Study
@@ -72,19 +72,18 @@ def confusion(study: Study, method: str) -> Picture:
 
     artifact = study.artifacts[method]
     b, c = artifact.n_base, artifact.n_classes
-    found = {when: artifact.confusion(when) for when in TITLES}
-    if not study.adapter(method):
-        found["before"] = None
-    counts = {when: matrix for when, matrix in found.items() if matrix is not None}
-    single = len(counts) == 1
-    figure, axes = make_figure(len(counts), 5.0 if single else 4.0, sharey=True)
+    found = {when: artifact.shares(when) for when in TITLES}
+    single = bool(np.isnan(found["before"]).any()) or not study.adapter(method)
+    times = ["after"] if single else ["before", "after"]
+    figure, axes = make_figure(len(times), 5.0 if single else 4.0, sharey=True)
+    images = artifact["confusion"][b:].sum(1)
     # One blue, as opaque as the share is large, so that it works on any paper.
     shades = LinearSegmentedColormap.from_list("share", [(*BLUE, 0.0), (*BLUE, 1.0)])
     look = {"cmap": shades, "norm": PowerNorm(POWER, 0, 1), "extent": (0, c, c, 0)}
-    for panel, (when, matrix) in zip(axes, counts.items(), strict=True):
-        image = panel.imshow(row_shares(matrix), **look)  # type: ignore[arg-type]
+    for panel, when in zip(axes, times, strict=True):
+        image = panel.imshow(found[when], **look)  # type: ignore[arg-type]
         _frame(panel, b, c)
-        lost = 100 * matrix[b:, :b].sum() / max(matrix[b:].sum(), 1)
+        lost = 100 * found[when][b:, :b].sum(1) @ images / max(images.sum(), 1)
         title = f"{method if single else TITLES[when]}: {lost:.0f} % to base"
         panel.set(title=title, xlabel="predicted class")
     axes[0].set_ylabel("true class")
@@ -133,8 +132,8 @@ def swallowed_figure(study: Study, method: str) -> Picture | None:
     place = np.arange(len(found))[::-1]
     now = [100 * s.share for s in found]
     axes.plot(now, place, "o", color=NOVEL, ms=6, label="with adapter", zorder=3)
-    then = [100 * s.share_before for s in found if s.share_before is not None]
-    if study.adapter(method) and len(then) == len(now):
+    then = [100 * s.share_before for s in found]
+    if study.adapter(method) and np.isfinite(then).all():
         axes.hlines(place, now, then, color=MUTED, lw=1.2)
         axes.plot(then, place, "s", color=BASE, mfc=PAPER, ms=5, label="without", zorder=2)
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.0 + 0.6 / len(found)), ncols=2)

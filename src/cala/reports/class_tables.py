@@ -22,31 +22,28 @@ BINS = 15
 class Swallowed:
     """One novel class, its share of images lost to base, and the base classes that take most.
 
-    share_before : None where the artifact does not know
+    share_before : NaN where the artifact does not know
     by : (base column, share of the novel class's images)
     """
 
     column: int
     share: float
-    share_before: float | None
+    share_before: float
     by: list[tuple[int, float]]
 
 
 def swallowed(artifact: Artifact) -> list[Swallowed]:
     """All novel classes that lose images to base classes, the worst first."""
-    shares = row_shares(artifact.confusion("after"))
-    before = artifact.confusion("before")
-    shares_before = None if before is None else row_shares(before)
     b = artifact.n_base
+    after, before = (artifact.shares(when)[:, :b] for when in ("after", "before"))
     found = []
     for column in range(b, artifact.n_classes):
-        taken = shares[column, :b]
+        taken = after[column]
         order = np.argsort(-taken, kind="stable")[:SWALLOWERS]
         by = [(int(i), float(taken[i])) for i in order if taken[i] > 0]
-        then = None if shares_before is None else float(shares_before[column, :b].sum())
-        found.append(Swallowed(column, float(taken.sum()), then, by))
-    kept = [s for s in found if s.by]
-    return sorted(kept, key=lambda s: (-s.share, s.column))
+        if by:
+            found.append(Swallowed(column, float(taken.sum()), float(before[column].sum()), by))
+    return sorted(found, key=lambda s: (-s.share, s.column))
 
 
 def swallowed_table(study: Study, method: str) -> Table:
@@ -68,19 +65,15 @@ def swallowed_table(study: Study, method: str) -> Table:
 def pairs_table(study: Study, method: str) -> Table:
     """The most frequent mistakes, whatever side they are on."""
     artifact = study.artifacts[method]
-    names = artifact.names()
-    after, before = artifact.confusion("after"), artifact.confusion("before")
-    shares = row_shares(after).copy()
-    np.fill_diagonal(shares, 0.0)
-    then = None if before is None else row_shares(before)
-    order = np.argsort(-shares, axis=None, kind="stable")[:PAIRS]
+    names, before, after = artifact.names(), artifact.shares("before"), artifact.shares("after")
+    np.fill_diagonal(after, 0.0)
+    order = np.argsort(-after, axis=None, kind="stable")[:PAIRS]
     rows = []
-    for true, given in zip(*np.unravel_index(order, shares.shape), strict=True):
-        if shares[true, given] <= 0:
-            break
-        kind = f"{_side(true, artifact)} → {_side(given, artifact)}"
-        old = _percent(None if then is None else then[true, given])
-        rows.append(row(names[true], names[given], kind, old, _percent(shares[true, given])))
+    for pair in zip(*np.unravel_index(order, after.shape), strict=True):
+        if after[pair] > 0:
+            true, given = (names[column] for column in pair)
+            sides = " → ".join("base" if c < artifact.n_base else "novel" for c in pair)
+            rows.append(row(true, given, sides, _percent(before[pair]), _percent(after[pair])))
     caption = (
         f"{method}: the class pairs that are confused most, as a share of the true class's images; "
         f"{one_cell(study, method)}."
@@ -89,19 +82,8 @@ def pairs_table(study: Study, method: str) -> Table:
     return Table("confused_pairs", "Most confused pairs", caption, columns, rows)
 
 
-def _side(column: int, artifact: Artifact) -> str:
-    return "base" if column < artifact.n_base else "novel"
-
-
-def _percent(share: float | None) -> Cell:
-    return plain(None if share is None else 100 * share, 0)
-
-
-def row_shares(counts: Array | None) -> Array:
-    """Counts as shares of their row; rows without images are zero."""
-    assert counts is not None  # every artifact has the matrix after adjustment
-    total = counts.sum(1, keepdims=True)
-    return np.divide(counts, total, out=np.zeros(counts.shape), where=total > 0)
+def _percent(share: float) -> Cell:
+    return plain(100 * share, 0)
 
 
 @dataclass(frozen=True)
@@ -130,17 +112,16 @@ class ClassGains:
 
 def class_gains(study: Study) -> ClassGains | None:
     """Of the focus against itself without its adapter, else against the first method."""
-    method = study.focus
-    artifact = study.artifacts.get(method)
+    method, reference = study.focus, study.reference
+    artifact, other = (study.artifacts.get(name) for name in (method, reference))
     if artifact is None:
         return None
-    before, against = artifact.confusion("before"), f"{method} without its adapter"
-    if before is None or not study.adapter(method):
-        other = study.artifacts.get(study.reference)
-        if other is None or study.reference == method or other.n_classes != artifact.n_classes:
+    before, against = artifact.shares("before"), f"{method} without its adapter"
+    if np.isnan(before).any() or not study.adapter(method):
+        if other is None or reference == method or other.n_classes != artifact.n_classes:
             return None
-        before, against = other.confusion("after"), study.reference
-    found = [100 * row_shares(c).diagonal() for c in (before, artifact.confusion("after"))]
+        before, against = other.shares("after"), reference
+    found = (100 * shares.diagonal() for shares in (before, artifact.shares("after")))
     return ClassGains(method, against, artifact.names(), artifact.n_base, *found)
 
 

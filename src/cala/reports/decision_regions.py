@@ -36,17 +36,15 @@ class Plane:
 
 def choose(artifact: Artifact) -> list[int]:
     """The novel classes that lose most to base without the adapter, and who takes them."""
-    counts = artifact.confusion("before")
-    counts = artifact["confusion"] if counts is None else counts
-    b, size = artifact.n_base, artifact.n_classes
-    total = counts.sum(1).clip(min=1)
-    lost = counts[b:, :b].sum(1) / total[b:]
+    b = artifact.n_base
+    taken = artifact.shares("before")[:, :b]
+    lost = taken[b:].sum(1)
     novel = [b + int(i) for i in np.argsort(-lost, kind="stable")[:NOVEL_SHOWN]]
     base: list[int] = []
     for column in novel:
-        takers = [int(i) for i in np.argsort(-counts[column, :b], kind="stable") if i not in base]
+        takers = [int(i) for i in np.argsort(-taken[column], kind="stable") if i not in base]
         base += takers[:BASE_EACH]
-    return [c for c in [*sorted(base), *novel] if c < size]
+    return [*sorted(base), *novel]
 
 
 def plane(artifact: Artifact) -> Plane | None:

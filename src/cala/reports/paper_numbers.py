@@ -65,7 +65,7 @@ def beside(table: Table, theirs: Table) -> Table:
     return Table(table.name, table.title, table.caption, table.columns, table.rows + more, notes)
 
 
-def paper_sessions() -> Table:
+def quoted_sessions() -> Table:
     """Accuracy in each session, with notes on averages that are not the mean of their sessions."""
     source = paper_numbers()["sessions"]
     rows, notes = [], []
@@ -87,7 +87,7 @@ def paper_sessions() -> Table:
     return Table("quoted_sessions", "The paper's accuracies", caption, columns, rows, notes)
 
 
-def paper_last_session(sessions: int) -> Table:
+def quoted_last_session(sessions: int) -> Table:
     """The two rows that the paper prints for CIFAR-100, last session and average."""
     source = paper_numbers()["gamma"]
     names = {0: "baseline (γ = 0)", 10: "CALA (γ = 10)"}
@@ -103,7 +103,7 @@ def paper_last_session(sessions: int) -> Table:
     return Table("quoted_last", "", "", ["method", str(sessions), "Avg"], rows, [note])
 
 
-def paper_rates() -> Table:
+def quoted_rates() -> Table:
     """False-positive rates, with a note on those that cannot come from one run."""
     source = paper_numbers()["fpr"]
     images = source["images_per_session"]
@@ -122,7 +122,7 @@ def paper_rates() -> Table:
     return Table("quoted_fpr", "The paper's false-positive rates", caption, columns, rows, [note])
 
 
-def paper_gamma() -> Table:
+def quoted_gamma() -> Table:
     """γ at inference."""
     source = paper_numbers()["gamma"]
     rows = [
@@ -140,7 +140,7 @@ def paper_gamma() -> Table:
     return Table("quoted_gamma", "The paper's γ ablation", caption, columns, rows)
 
 
-def paper_plug() -> Table:
+def quoted_plug() -> Table:
     """Hosts, and what CALA adds to them."""
     source = paper_numbers()["plug"]
     rows = []

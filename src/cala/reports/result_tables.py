@@ -4,35 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from cala.reports.paper_numbers import (
-    beside,
-    in_paper,
-    paper_gamma,
-    paper_last_session,
-    paper_plug,
-    paper_rates,
-    paper_sessions,
-)
+from cala.reports import paper_numbers as paper
 from cala.reports.phrases import NOT_COVERED, over_draws
-from cala.reports.study import NOTHING, Study
+from cala.reports.study import Study
+from cala.results import Results
 from cala.statistics import Estimate
 from cala.table import Cell, Row, Table, difference, mark_best, number, plain, row
 
 COLUMNS = {
-    "last": "last",
-    "avg": "Avg",
-    "base": "base",
-    "novel": "novel",
-    "hm": "HM",
-    "ahm": "AHM",
-    "avg_novel": "Avg_novel",
-    "fpr_last": "FPR",
-    "ausuc": "AUSUC",
-    "ncr2": "NCR@2",
-    "ncr5": "NCR@5",
-}
+    "last": "last", "avg": "Avg", "base": "base", "novel": "novel", "hm": "HM", "ahm": "AHM",
+    "avg_novel": "Avg_novel", "fpr_last": "FPR", "ausuc": "AUSUC", "ncr2": "NCR@2", "ncr5": "NCR@5",
+}  # fmt: skip
 MEANING = (
     "last: accuracy over all classes after the last session; Avg: mean of all sessions; base, "
     "novel: accuracy on base and on novel images, always against all classes; HM: their harmonic "
@@ -99,10 +83,10 @@ def sessions_table(study: Study) -> Table:
     )
     columns = ["method", *map(str, range(sessions + 1)), "Avg", "Δ_last"]
     table = Table("sessions", "Accuracy in each session", caption, columns, rows)
-    if in_paper("sessions", study.dataset):
-        return beside(table, paper_sessions())
-    if in_paper("gamma", study.dataset):
-        return beside(table, paper_last_session(sessions))
+    if paper.in_paper("sessions", study.dataset):
+        return paper.beside(table, paper.quoted_sessions())
+    if paper.in_paper("gamma", study.dataset):
+        return paper.beside(table, paper.quoted_last_session(sessions))
     return table
 
 
@@ -113,8 +97,8 @@ def rate_table(study: Study, column: str) -> Table:
     rows = mark_best(rows, sessions, lowest=True)
     caption = f"Percent, lower is better. {_means(study)}"
     table = Table(column, RATES[column], caption, ["method", *map(str, sessions)], rows)
-    quoted = column == "fpr" and in_paper("fpr", study.dataset)
-    return beside(table, paper_rates()) if quoted else table
+    quoted = column == "fpr" and paper.in_paper("fpr", study.dataset)
+    return paper.beside(table, paper.quoted_rates()) if quoted else table
 
 
 @dataclass(frozen=True)
@@ -150,22 +134,28 @@ def gamma_table(study: Study, sweep: GammaSweep) -> Table:
     caption = f"{sweep.method}, trained once; γ varied at inference. {sweep.source}"
     notes = ["Δ_last is against γ = 0."]
     table = Table("gamma", "γ ablation", caption, ["γ", "last", "Avg", "Δ_last"], rows, notes)
-    return beside(table, paper_gamma()) if in_paper("gamma", study.dataset) else table
+    return (
+        paper.beside(table, paper.quoted_gamma())
+        if paper.in_paper("gamma", study.dataset)
+        else table
+    )
 
 
 def _sweep_of_runs(study: Study) -> GammaSweep | None:
-    methods = list(dict.fromkeys(m for m, _ in study.gammas))
+    runs = {run.gamma: run for run in study.runs if run.gamma is not None}
+    methods = [method for run in runs.values() for method in run.methods]
     if not methods:
         return None
     method = study.focus if study.focus in methods else methods[0]
-    names = {g: name for (m, g), name in sorted(study.gammas.items()) if m == method}
-    results = study.gamma_results
-    draws, zero = results.random_draws() or results.draws, names.get(0.0)
+    results = Results(
+        [replace(r, method=str(g)) for g in runs for r in runs[g].methods.get(method, [])]
+    )
+    draws = results.random_draws() or results.draws
     points = []
-    for gamma, name in names.items():
+    for name in sorted(results.methods, key=float):
         last, avg = (results.estimate(name, c, draws) for c in ("last", "avg"))
-        gain = results.difference(name, zero, "last", draws) if zero else NOTHING
-        points.append(GammaPoint(gamma, last, avg, gain))
+        gain = results.difference(name, "0.0", "last", draws)
+        points.append(GammaPoint(float(name), last, avg, gain))
     n = max(p.last.n for p in points)
     words = f"Mean of n = {n} draws, ± half the 95 % t-interval {results.covered(draws)}."
     return GammaSweep(method, points, words if n > 1 else "One draw (n = 1), no interval.")
@@ -212,7 +202,9 @@ def plug_table(study: Study) -> Table:
     )
     columns = ["method", *map(str, range(study.sessions + 1)), "HM_last", "Avg_novel"]
     table = Table("plug_and_play", "Plug and play", caption, columns, rows)
-    return beside(table, paper_plug()) if in_paper("plug", study.dataset) else table
+    return (
+        paper.beside(table, paper.quoted_plug()) if paper.in_paper("plug", study.dataset) else table
+    )
 
 
 def _means(study: Study) -> str:

@@ -66,13 +66,19 @@ class Artifact:
             return [shown(name) for name in given]
         return [f"class {i}" for i in range(self.n_classes)]
 
-    def confusion(self, when: str) -> Array | None:
-        """(C, C) counts, `before` or `after` the adjustment; artifacts of schema 1 lack before."""
-        if self.has("labels", f"predicted_{when}"):
-            size = self.n_classes
-            flat = self["labels"].astype(np.int64) * size + self[f"predicted_{when}"]
-            return np.bincount(flat, minlength=size * size).reshape(size, size)
-        return self.arrays["confusion"] if when == "after" else None
+    def shares(self, when: str) -> Array:
+        """(C, C) share of each true class's images given to each class, `before` or `after`.
+
+        Rows without images are zero; NaN before the adjustment in artifacts of schema 1.
+        """
+        size, counts = self.n_classes, self["confusion"]
+        if when == "before":
+            if not self.has("labels", "predicted_before"):
+                return np.full((size, size), np.nan)
+            flat = self["labels"].astype(np.int64) * size + self["predicted_before"]
+            counts = np.bincount(flat, minlength=size * size).reshape(size, size)
+        total = counts.sum(1, keepdims=True)
+        return np.divide(counts, total, out=np.zeros(counts.shape), where=total > 0)
 
     def trade_off(self) -> TradeOff | None:
         if not self.has("labels", "switch", "base_right", "novel_right"):
@@ -113,6 +119,20 @@ class Run:
     headroom: dict[str, Headroom] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
+    @property
+    def methods(self) -> dict[str, list[Record]]:
+        """The records of each method."""
+        found: dict[str, list[Record]] = {}
+        for record in self.records:
+            found.setdefault(record.method, []).append(record)
+        return found
+
+    @property
+    def gamma(self) -> float | None:
+        """γ at inference where the run sets it."""
+        gamma = self.config.get("gamma")
+        return float(gamma) if isinstance(gamma, int | float) and np.isfinite(gamma) else None
+
 
 def load_run(path: Path) -> Run:
     """A run and all that its figures need; nothing on disk is changed."""
@@ -120,7 +140,7 @@ def load_run(path: Path) -> Run:
     run = Run(path, stored.config, stored.records, stored.sessions)
     run.notes += [*stored.damage, *_missing_cells(stored)]
     files = {p.stem: p for p in (path / "artifacts").glob("*.safetensors")}
-    for method in dict.fromkeys(r.method for r in run.records):
+    for method in run.methods:
         if method in files:
             _add_artifact(run, method, files[method])
         else:

@@ -98,7 +98,7 @@ def _accuracy(study: Study) -> Iterator[Item]:
     if study.results.random_draws() and "canonical" in study.results.draws:
         title = "The published (canonical) draw"
         yield Folded(result_tables.summary_table(study, ["canonical"], "canonical", title))
-    yield _elsewhere(study, "sessions", paper.paper_sessions)
+    yield _elsewhere(study, "sessions", paper.quoted_sessions)
 
 
 def _rates(study: Study) -> Iterator[Item]:
@@ -108,7 +108,7 @@ def _rates(study: Study) -> Iterator[Item]:
     yield result_figures.rates(study)
     yield result_tables.rate_table(study, "fpr")
     yield result_tables.rate_table(study, "fpr_mirror")
-    yield _elsewhere(study, "fpr", paper.paper_rates)
+    yield _elsewhere(study, "fpr", paper.quoted_rates)
 
 
 def _headroom(study: Study) -> Iterator[Item]:
@@ -125,7 +125,7 @@ def _gamma(study: Study) -> Iterator[Item]:
         return
     yield result_figures.gamma_curve(sweep)
     yield result_tables.gamma_table(study, sweep)
-    yield _elsewhere(study, "gamma", paper.paper_gamma)
+    yield _elsewhere(study, "gamma", paper.quoted_gamma)
 
 
 def _plug(study: Study) -> Iterator[Item]:
@@ -137,7 +137,7 @@ def _plug(study: Study) -> Iterator[Item]:
             "No method was run both with and without an adapter in the same metric. For example: "
             "`--methods nearest-mean,nearest-mean+cala`."
         )
-    yield _elsewhere(study, "plug", paper.paper_plug)
+    yield _elsewhere(study, "plug", paper.quoted_plug)
 
 
 def _elsewhere(study: Study, part: str, make: Callable[[], Table]) -> Folded | None:

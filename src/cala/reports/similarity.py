@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.stats import pearsonr
 
 from cala.reports.drawing import COLOURS, MUTED, NOVEL, Picture, clipped, make_figure
 from cala.reports.runs import Array, Artifact
@@ -59,11 +60,9 @@ def pearson(x: Array, y: Array) -> tuple[float, float, float]:
     """
     if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return (float("nan"),) * 3
-    r = float(np.clip(np.corrcoef(x, y)[0, 1], -0.999999, 0.999999))
-    if len(x) < 4:
-        return r, float("nan"), float("nan")
-    half = 1.96 / np.sqrt(len(x) - 3)
-    return r, float(np.tanh(np.arctanh(r) - half)), float(np.tanh(np.arctanh(r) + half))
+    found = pearsonr(x, y)
+    low, high = found.confidence_interval() if len(x) > 3 else (float("nan"), float("nan"))
+    return float(found.statistic), float(low), float(high)
 
 
 def in_words(found: tuple[float, float, float], n: int) -> str:

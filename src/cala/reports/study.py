@@ -18,11 +18,8 @@ NOTHING = Estimate(math.nan, math.nan, 0)
 
 #: Hosts of adapters that are named alone.
 OWN_HOSTS = {
-    "la": "nearest-mean",
-    "cala": "nearest-mean",
-    "cala-literal": "nearest-mean",
+    **dict.fromkeys(("la", "cala", "cala-literal", "auto"), "nearest-mean"),
     "cala-plus": "calibrated-mean",
-    "auto": "nearest-mean",
 }
 
 
@@ -32,15 +29,12 @@ class Study:
 
     results : of methods, named `run: method` where runs share names
     artifacts, costs : by the same names
-    gammas : (method, γ at inference) -> the name in `gamma_results`
     """
 
     runs: list[Run]
     results: Results
     artifacts: dict[str, Artifact]
-    gamma_results: Results
     costs: dict[str, dict[str, float]] = field(default_factory=dict)
-    gammas: dict[tuple[str, float], str] = field(default_factory=dict)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -60,21 +54,16 @@ class Study:
 
     @property
     def n_classes(self) -> int:
-        return max(
-            (r.n_classes for r in self.results.records if r.session == self.sessions), default=0
-        )
+        return max(r.n_classes for r in self.results.records)
 
     @property
     def n_base(self) -> int:
-        return max((r.n_classes for r in self.results.records if r.session == 0), default=0)
+        return min(r.n_classes for r in self.results.records)
 
     @property
     def headroom(self) -> dict[str, Headroom]:
         """By metric, of the first run that has it."""
-        held: dict[str, Headroom] = {}
-        for run in self.runs:
-            held = {**run.headroom, **held}
-        return held
+        return {m: found for run in reversed(self.runs) for m, found in run.headroom.items()}
 
     @property
     def methods(self) -> list[str]:
@@ -104,13 +93,13 @@ class Study:
         """The method of this study that `method` is without its adapter, in the same metric."""
         artifact = self.artifacts.get(method)
         meta = artifact.meta if artifact else {}
-        name = meta.get("host") if meta.get("adapter") else host_of(method)
-        found = _same_run(method, name) if name else None
+        run, host, _ = split_method(method)
+        found = run + str(meta.get("host") or host)
         if found not in self.methods or found == method:
             return None
-        other = self.artifacts.get(str(found))
+        other = self.artifacts.get(found)
         metrics = {a.meta.get("metric") for a in (artifact, other) if a and a.meta.get("metric")}
-        return str(found) if len(metrics) <= 1 else None
+        return found if len(metrics) <= 1 else None
 
     def per_session(self, method: str, column: str) -> list[Estimate]:
         """Sessions 0 to T over the study's draws; nothing where the method has none of them."""
@@ -125,7 +114,7 @@ class Study:
     def adapter(self, method: str) -> str | None:
         artifact = self.artifacts.get(method)
         named = artifact.meta.get("adapter") if artifact else None
-        return str(named) if named else adapter_of(method)
+        return str(named) if named else split_method(method)[2]
 
 
 def make_studies(runs: Sequence[Run]) -> list[Study]:
@@ -137,63 +126,35 @@ def make_studies(runs: Sequence[Run]) -> list[Study]:
     return [_study(group) for group in groups.values()]
 
 
-def adapter_of(method: str) -> str | None:
-    """The adapter that a name ends in.
+def split_method(method: str) -> tuple[str, str, str | None]:
+    """The prefix of its run, the host and the adapter in a method's name.
 
-    >>> adapter_of("cala"), adapter_of("teen+la"), adapter_of("teen")
-    ('cala', 'la', None)
+    >>> split_method("a: teen+la"), split_method("cala"), split_method("teen")
+    (('a: ', 'teen', 'la'), ('', 'nearest-mean', 'cala'), ('', 'teen', None))
     """
-    name = method.rpartition(": ")[2]
-    return name.rpartition("+")[2] if "+" in name or name in OWN_HOSTS else None
-
-
-def host_of(method: str) -> str | None:
-    """The same method without its adapter; None if it has none.
-
-    >>> host_of("teen+cala"), host_of("cala"), host_of("teen")
-    ('teen', 'nearest-mean', None)
-    """
-    name = method.rpartition(": ")[2]
-    return name.rpartition("+")[0] or OWN_HOSTS.get(name)
+    run, found, name = method.rpartition(": ")
+    host, plus, adapter = name.rpartition("+")
+    if plus:
+        return run + found, host, adapter
+    return run + found, OWN_HOSTS.get(name, name), name if name in OWN_HOSTS else None
 
 
 def _study(runs: list[Run]) -> Study:
-    plain = [r for r in runs if _gamma(r) is None]
-    varied = [r for r in runs if _gamma(r) is not None]
-    names = [m for run in plain for m in _methods(run)]
+    """Runs that vary γ at inference count as methods only where there are no others."""
+    main = [run for run in runs if run.gamma is None]
+    names = [method for run in main for method in run.methods]
     records: list[Record] = []
     artifacts: dict[str, Artifact] = {}
     costs: dict[str, dict[str, float]] = {}
-    for run in plain or varied:
-        for method, own in _methods(run).items():
-            alone = bool(plain) and names.count(method) == 1
-            name = method if alone else f"{shown(run.path.name)}: {method}"
+    for run in main or runs:
+        for method, own in run.methods.items():
+            name = method if names.count(method) == 1 else f"{shown(run.path.name)}: {method}"
             records += [replace(r, method=name) for r in own]
             if method in run.artifacts:
                 artifacts[name] = run.artifacts[method]
             if method in run.costs:
                 costs[name] = run.costs[method]
-    gammas: dict[tuple[str, float], str] = {}
-    gamma_records: list[Record] = []
-    for run in varied:
-        gamma = _gamma(run) or 0.0
-        for method, own in _methods(run).items():
-            gammas[method, gamma] = name = f"{method}, γ={gamma:g}"
-            gamma_records += [replace(r, method=name) for r in own]
-    return Study(runs, Results(records), artifacts, Results(gamma_records), costs, gammas)
-
-
-def _methods(run: Run) -> dict[str, list[Record]]:
-    found: dict[str, list[Record]] = {}
-    for record in run.records:
-        found.setdefault(record.method, []).append(record)
-    return found
-
-
-def _gamma(run: Run) -> float | None:
-    """γ at inference where the run sets it."""
-    gamma = run.config.get("gamma")
-    return float(gamma) if isinstance(gamma, int | float) and math.isfinite(gamma) else None
+    return Study(runs, Results(records), artifacts, costs)
 
 
 def _key(run: Run) -> str:
@@ -201,9 +162,3 @@ def _key(run: Run) -> str:
     fingerprint = (config.get("embeddings") or {}).get("fingerprint")
     parts = [config.get("dataset") or run.path.name, config.get("protocol"), config.get("split")]
     return json.dumps([*parts, fingerprint], sort_keys=True, default=str)
-
-
-def _same_run(method: str, name: str) -> str:
-    """`name` as it is called beside `method`: with the same prefix of its run."""
-    prefix, found, _ = method.rpartition(": ")
-    return f"{prefix}: {name}" if found else name
