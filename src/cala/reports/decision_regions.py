@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy import ndimage
 
 from cala.reports.drawing import COLOURS, INK, PAPER, Picture, clipped, make_figure
 from cala.reports.runs import Array, Artifact
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NOVEL_SHOWN, BASE_EACH, GRID, FAINT = 2, 2, 140, 0.3
+SMALLEST = 20  # places of a region that is outlined
 NEEDED = ("sample", "sample_labels", "sample_logits", "shift", "prototypes")
 
 
@@ -91,6 +93,8 @@ def tsne(study: Study, method: str) -> Picture | None:
             if lead.max() > 0:
                 inside = np.minimum(lead / lead.max(), close - FAINT)
                 inside[[0, -1]] = inside[:, [0, -1]] = -FAINT  # so that every line closes
+                parts, _ = ndimage.label(inside > 0)
+                inside[(np.bincount(parts.flat) < SMALLEST)[parts]] = -FAINT
                 panel.contour(x, y, inside, levels=[0.0], colors=INK, linewidths=1.0)
         novel = found.own >= n_base
         kept[title] = int((adjusted.argmax(1) == found.own)[novel].sum())

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from typing import Any
 
 from cala.metrics import average
 from cala.table import Cell, Row, Table, plain, row
-
-OTHER = "Another data set and encoder: not comparable with the numbers above."
 
 
 @cache
@@ -54,15 +53,29 @@ def in_paper(part: str, dataset: str) -> bool:
     return bool(paper_numbers()[part]["dataset"] == name)
 
 
-def beside(table: Table, theirs: Table) -> Table:
-    """A table with the paper's rows below its own, matched by the names of their columns."""
+def beside(table: Table, part: str, dataset: str) -> Table:
+    """A table with the paper's rows below its own where they are about the same data set."""
+    return joined(table, QUOTED[part]()) if in_paper(part, dataset) else table
+
+
+def elsewhere(part: str, dataset: str) -> Table | None:
+    """The paper's own table where it is about another data set."""
+    if in_paper(part, dataset):
+        return None
+    table = QUOTED[part]()
+    other = "Another data set and encoder: not comparable with the numbers above."
+    return replace(table, caption=f"{table.caption} {other}")
+
+
+def joined(table: Table, theirs: Table) -> Table:
+    """A table with quoted rows below its own, matched by the names of their columns."""
     more = []
     for line in theirs.rows:
         cells = dict(zip(theirs.columns[1:], line.cells[1:], strict=True))
         found = (cells.get(column, Cell()) for column in table.columns[1:])
         more.append(Row([line.cells[0], *found], quoted=True))
-    notes = [*table.notes, *theirs.notes]
-    return Table(table.name, table.title, table.caption, table.columns, table.rows + more, notes)
+    notes = [*table.notes, theirs.caption, *theirs.notes]
+    return replace(table, rows=table.rows + more, notes=notes)
 
 
 def quoted_sessions() -> Table:
@@ -83,7 +96,7 @@ def quoted_sessions() -> Table:
             notes.append(f"{line['method']}: {line['note']}.")
     notes.append("◇: reproduced by the paper's authors from open code. Quoted Δ_last is CALA's.")
     columns = ["method", *_sessions(0, source), "Avg", "Δ_last"]
-    caption = f"{_quoted(source, 2)}, one run each. {OTHER}"
+    caption = f"{_quoted(source, 2)}, one run each."
     return Table("quoted_sessions", "The paper's accuracies", caption, columns, rows, notes)
 
 
@@ -96,11 +109,11 @@ def quoted_last_session(sessions: int) -> Table:
         for line in source["rows"]
         if line["gamma"] in names
     ]
-    note = (
+    caption = (
         "Quoted: the paper prints two rows for this data set, in its table on γ "
         f"({source['encoder']}, another encoder than here)."
     )
-    return Table("quoted_last", "", "", ["method", str(sessions), "Avg"], rows, [note])
+    return Table("quoted_last", "", caption, ["method", str(sessions), "Avg"], rows)
 
 
 def quoted_rates() -> Table:
@@ -118,7 +131,7 @@ def quoted_rates() -> Table:
         f"one run: {odd}."
     )
     columns = ["method", *_sessions(1, source)]
-    caption = f"{_quoted(source, 1)}, percent. {OTHER}"
+    caption = f"{_quoted(source, 1)}, percent."
     return Table("quoted_fpr", "The paper's false-positive rates", caption, columns, rows, [note])
 
 
@@ -163,3 +176,11 @@ def _quoted(source: dict[str, Any], number: int) -> str:
     return (
         f"Quoted from the paper (its Table {number}): {source['dataset']} with {source['encoder']}"
     )
+
+
+QUOTED = {
+    "sessions": quoted_sessions,
+    "fpr": quoted_rates,
+    "gamma": quoted_gamma,
+    "plug": quoted_plug,
+}

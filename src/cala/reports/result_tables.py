@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from cala.reports import paper_numbers as paper
+from cala.reports.paper_numbers import beside, in_paper, joined, quoted_last_session
 from cala.reports.phrases import NOT_COVERED, over_draws
 from cala.reports.study import Study
 from cala.results import Results
@@ -83,11 +83,9 @@ def sessions_table(study: Study) -> Table:
     )
     columns = ["method", *map(str, range(sessions + 1)), "Avg", "Δ_last"]
     table = Table("sessions", "Accuracy in each session", caption, columns, rows)
-    if paper.in_paper("sessions", study.dataset):
-        return paper.beside(table, paper.quoted_sessions())
-    if paper.in_paper("gamma", study.dataset):
-        return paper.beside(table, paper.quoted_last_session(sessions))
-    return table
+    if in_paper("gamma", study.dataset):
+        return joined(table, quoted_last_session(sessions))
+    return beside(table, "sessions", study.dataset)
 
 
 def rate_table(study: Study, column: str) -> Table:
@@ -97,8 +95,7 @@ def rate_table(study: Study, column: str) -> Table:
     rows = mark_best(rows, sessions, lowest=True)
     caption = f"Percent, lower is better. {_means(study)}"
     table = Table(column, RATES[column], caption, ["method", *map(str, sessions)], rows)
-    quoted = column == "fpr" and paper.in_paper("fpr", study.dataset)
-    return paper.beside(table, paper.quoted_rates()) if quoted else table
+    return beside(table, column, study.dataset) if column == "fpr" else table
 
 
 @dataclass(frozen=True)
@@ -134,11 +131,7 @@ def gamma_table(study: Study, sweep: GammaSweep) -> Table:
     caption = f"{sweep.method}, trained once; γ varied at inference. {sweep.source}"
     notes = ["Δ_last is against γ = 0."]
     table = Table("gamma", "γ ablation", caption, ["γ", "last", "Avg", "Δ_last"], rows, notes)
-    return (
-        paper.beside(table, paper.quoted_gamma())
-        if paper.in_paper("gamma", study.dataset)
-        else table
-    )
+    return beside(table, "gamma", study.dataset)
 
 
 def _sweep_of_runs(study: Study) -> GammaSweep | None:
@@ -172,7 +165,7 @@ def _sweep_of_artifact(study: Study) -> GammaSweep | None:
     for gamma, found in zip(artifact["gamma"].tolist(), accuracy, strict=True):
         values = (found[-1], found.mean(), found[-1] - accuracy[0, -1])
         points.append(GammaPoint(gamma, *(Estimate(float(v), math.nan, 1) for v in values)))
-    words = f"The {artifact.draw} draw alone (n = 1), no interval; `cala ablate gamma` gives them."
+    words = f"The {artifact.draw} draw alone (n = 1); `cala ablate gamma` gives intervals."
     return GammaSweep(study.focus, points, words)
 
 
@@ -202,9 +195,7 @@ def plug_table(study: Study) -> Table:
     )
     columns = ["method", *map(str, range(study.sessions + 1)), "HM_last", "Avg_novel"]
     table = Table("plug_and_play", "Plug and play", caption, columns, rows)
-    return (
-        paper.beside(table, paper.quoted_plug()) if paper.in_paper("plug", study.dataset) else table
-    )
+    return beside(table, "plug", study.dataset)
 
 
 def _means(study: Study) -> str:

@@ -8,10 +8,10 @@ from typing import TypeVar
 
 from cala.files import reason
 from cala.reports import class_figures, class_tables, result_figures, result_tables, run_tables
-from cala.reports import paper_numbers as paper
 from cala.reports.decision_regions import tsne
 from cala.reports.drawing import Picture
 from cala.reports.example_images import Examples, Photos, find_examples
+from cala.reports.paper_numbers import elsewhere
 from cala.reports.similarity import Relation, relation, similarity
 from cala.reports.study import Study
 from cala.table import Table
@@ -98,7 +98,7 @@ def _accuracy(study: Study) -> Iterator[Item]:
     if study.results.random_draws() and "canonical" in study.results.draws:
         title = "The published (canonical) draw"
         yield Folded(result_tables.summary_table(study, ["canonical"], "canonical", title))
-    yield _elsewhere(study, "sessions", paper.quoted_sessions)
+    yield _elsewhere(study, "sessions")
 
 
 def _rates(study: Study) -> Iterator[Item]:
@@ -108,7 +108,7 @@ def _rates(study: Study) -> Iterator[Item]:
     yield result_figures.rates(study)
     yield result_tables.rate_table(study, "fpr")
     yield result_tables.rate_table(study, "fpr_mirror")
-    yield _elsewhere(study, "fpr", paper.quoted_rates)
+    yield _elsewhere(study, "fpr")
 
 
 def _headroom(study: Study) -> Iterator[Item]:
@@ -125,7 +125,7 @@ def _gamma(study: Study) -> Iterator[Item]:
         return
     yield result_figures.gamma_curve(sweep)
     yield result_tables.gamma_table(study, sweep)
-    yield _elsewhere(study, "gamma", paper.quoted_gamma)
+    yield _elsewhere(study, "gamma")
 
 
 def _plug(study: Study) -> Iterator[Item]:
@@ -137,12 +137,12 @@ def _plug(study: Study) -> Iterator[Item]:
             "No method was run both with and without an adapter in the same metric. For example: "
             "`--methods nearest-mean,nearest-mean+cala`."
         )
-    yield _elsewhere(study, "plug", paper.quoted_plug)
+    yield _elsewhere(study, "plug")
 
 
-def _elsewhere(study: Study, part: str, make: Callable[[], Table]) -> Folded | None:
-    """The paper's table if it is about another data set."""
-    return None if paper.in_paper(part, study.dataset) else Folded(make())
+def _elsewhere(study: Study, part: str) -> Folded | None:
+    table = elsewhere(part, study.dataset)
+    return Folded(table) if table else None
 
 
 def _swallowed(study: Study, method: str, photos: Photos | None) -> Iterator[Item]:

@@ -77,23 +77,19 @@ def in_words(found: tuple[float, float, float], n: int) -> str:
     return f"r = {r:+.2f}{inside} (n = {n} classes; {sign})".replace("-", "−")
 
 
-def meaning(found: tuple[float, float, float]) -> str:
-    """What the sign of a correlation between similarity and β says, beside the paper's."""
+def meaning(found: tuple[float, float, float], similarity_to: str) -> str:
+    """What the sign of a correlation with β says, beside what the paper reports."""
     r, low, high = found
-    if r != r or (low == low and low <= 0 <= high):
-        return (
-            "β does not clearly depend on similarity here; the paper reports that classes more "
-            "similar to base get a larger β."
-        )
+    if r != r or low <= 0 <= high:
+        return f"β does not clearly depend on {similarity_to}."
     if r > 0:
         return (
-            "The more a novel class resembles base classes, the larger its β, so the more it is "
-            "favoured over them, as the paper reports."
+            f"β grows with {similarity_to}: the more a novel class resembles base classes, the "
+            "more it is favoured over them, as the paper reports."
         )
     return (
-        "The more a novel class resembles base classes, the smaller its β, so the less it is "
-        "favoured over them; the paper reports the opposite. A likely reason: favouring a class "
-        "that lies close to base classes costs base images."
+        f"β falls with {similarity_to}: the more a novel class resembles base classes, the less it "
+        "is favoured over them, since that costs base images; the paper reports the opposite."
     )
 
 
@@ -122,7 +118,8 @@ def similarity(
     caption = (
         f"β that {method} gives each of the n = {n} novel classes ({bars_mean}). With mean "
         f"similarity: {in_words(found.correlation, n)}. With the nearest base class: "
-        f"{in_words(near, n)}. {meaning(found.correlation)}"
+        f"{in_words(near, n)}. {meaning(found.correlation, 'mean similarity')} "
+        f"{meaning(near, 'similarity to the nearest base class')}"
     )
     if several:
         caption += " Left: mean and standard deviation over the novel classes of each data set."
