@@ -52,11 +52,7 @@ def assemble(
         why = " ".join(["no run here has a finished cell, so there is nothing to report.", *notes])
         raise InputError(why, "finish it with cala run", code="nothing_to_report")
     photos = find_photos(images) if images is not None else None
-    relations = [
-        (study.dataset, found)
-        for study in studies
-        if (artifact := study.artifacts.get(study.focus)) and (found := relation(artifact))
-    ]
+    relations = [(study.dataset, found) for study in studies if (found := relation(study))]
     pages, files = [], ["report.html"]
     svgs: dict[str, str] = {}
     with matplotlib.rc_context(fname=STYLE), warnings.catch_warnings():

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cala.errors import DamagedFile
+from cala import storage
+from cala.errors import DamagedFile, InputError
 from cala.files import reason, shown
 from cala.metrics import TradeOff, trade_off_from_switches
 from cala.records import Record, StoredRun, finished, is_rate, read_run
@@ -22,16 +23,6 @@ T = TypeVar("T")
 HEADROOM_SCHEMA = 1
 #: Missing cells of a method that a note names.
 MOST_NAMED = 4
-#: Array -> its dimensions in the letters of `cala.benchmark.artifacts`.
-SHAPES = {
-    "confusion": "CC", "softmax_before": "C", "softmax_after": "C", "beta": "C", "shift": "C",
-    "similarity": "NB", "labels": "n", "switch": "n", "base_right": "n", "novel_right": "n",
-    "predicted_before": "n", "predicted_after": "n", "confidence_before": "n",
-    "confidence_after": "n", "prototypes": "Cd", "sample": "md", "sample_labels": "m",
-    "sample_logits": "mC", "gamma": "G", "gamma_accuracy": "GS", "beta_draws": "DN",
-    "similarity_draws": "DN",
-}  # fmt: skip
-CLASS_NUMBERS = ("labels", "predicted_before", "predicted_after", "sample_labels")
 
 
 @dataclass(frozen=True)
@@ -153,49 +144,19 @@ def load_run(path: Path) -> Run:
 def _add_artifact(run: Run, method: str, path: Path) -> None:
     try:
         run.artifacts[method] = read_artifact(path)
-    except DamagedFile as error:
-        run.notes.append(f"{method}: its artifact is damaged ({error.why}), so it has no figures.")
+    except InputError as error:
+        why = getattr(error, "why", error.code)
+        run.notes.append(f"{method}: its artifact cannot be used ({why}), so it has no figures.")
 
 
 def read_artifact(path: Path) -> Artifact:
-    """The arrays of a file; `DamagedFile` unless all of them fit together."""
-    from safetensors import SafetensorError, safe_open
-
-    again = "delete it and run the same command again"
-    try:
-        with safe_open(path, "np") as file:
-            header, held = file.metadata() or {}, set(file.keys())
-            arrays = {name: file.get_tensor(name) for name in SHAPES if name in held}
-        meta = json.loads(header.get("meta", "{}"))
-        n_base = meta.get("n_base")
-        why = _misfit(arrays, n_base)
-    except (OSError, ValueError, TypeError, AttributeError, SafetensorError) as error:
-        raise DamagedFile(shown(path), reason(error), again) from error
-    if why:
-        raise DamagedFile(shown(path), why, again)
-    return Artifact(n_base, arrays, meta)
-
-
-def _misfit(arrays: dict[str, Array], n_base: object) -> str:
-    """Why arrays cannot be used; empty if they can. Letters seen first set their size."""
-    classes = len(arrays.get("confusion", ()))
+    """The arrays that `cala.benchmark.artifacts` wrote; `InputError` if they were changed."""
+    meta, arrays = storage.read(path, "artifact", lambda header: json.loads(header["meta"]))
+    n_base, classes = meta.get("n_base"), len(arrays.get("confusion", ()))
     if not isinstance(n_base, int) or not 0 < n_base <= classes:
-        return f"it has {n_base!r} base classes of {classes}"
-    sizes = {"C": classes, "B": n_base, "N": classes - n_base}
-    for name, array in arrays.items():
-        if name.endswith("_draws") and array.size == 0:
-            continue
-        fits = array.ndim == len(SHAPES[name]) and all(
-            sizes.setdefault(letter, length) == length
-            for letter, length in zip(SHAPES[name], array.shape, strict=True)
-        )
-        if not fits:
-            return f"{name} has the shape {array.shape}"
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            return f"{name} contains NaN or infinity"
-        if name in CLASS_NUMBERS and array.size and not 0 <= array.min() <= array.max() < classes:
-            return f"{name} names classes that do not exist"
-    return ""
+        why = f"it has {n_base!r} base classes of {classes}"
+        raise DamagedFile(shown(path), why, storage.KINDS["artifact"].fix)
+    return Artifact(n_base, arrays, meta)
 
 
 def _missing_cells(run: StoredRun) -> list[str]:

@@ -164,7 +164,7 @@ def _classes(study: Study) -> Iterator[Item]:
 
 
 def _similarity(study: Study, method: str, others: list[tuple[str, Relation]]) -> Iterator[Item]:
-    found = relation(study.artifacts[method])
+    found = relation(study)
     if found is not None:
         yield similarity(study, method, found, others)
     elif study.adapter(method):

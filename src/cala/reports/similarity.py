@@ -9,7 +9,7 @@ import numpy as np
 from scipy.stats import pearsonr
 
 from cala.reports.drawing import COLOURS, MUTED, NOVEL, Picture, clipped, make_figure
-from cala.reports.runs import Array, Artifact
+from cala.reports.runs import Array
 from cala.reports.study import Study
 
 if TYPE_CHECKING:
@@ -32,9 +32,12 @@ class Relation:
         return pearson(self.similarity, self.beta)
 
 
-def relation(artifact: Artifact) -> Relation | None:
-    """None where β is the same for all classes, as it is for LA, or where there are too few."""
-    if not artifact.has("beta", "similarity") or artifact["similarity"].size == 0:
+def relation(study: Study) -> Relation | None:
+    """Of the focus; None where β is the same for all classes, as for LA, or for too few."""
+    artifact = study.artifacts.get(study.focus)
+    if artifact is None or not artifact.has("beta", "similarity"):
+        return None
+    if artifact["similarity"].size == 0:
         return None
     nearest = artifact["similarity"].max(1).astype(float)
     draws = 1
