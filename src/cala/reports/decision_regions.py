@@ -79,6 +79,10 @@ def tsne(study: Study, method: str) -> Picture | None:
         return None
     names = artifact.names()
     n_base = sum(c < artifact.n_base for c in found.columns)
+    labels = [
+        f"{clipped(names[c], 30)} ({'base' if k < n_base else 'novel'})"
+        for k, c in enumerate(found.columns)
+    ]
     figure, axes = make_figure(2, 4.1, sharex=True, sharey=True)
     x, y, near, close = _grid(found)
     kept = {}
@@ -98,28 +102,20 @@ def tsne(study: Study, method: str) -> Picture | None:
                 panel.contour(x, y, inside, levels=[0.0], colors=INK, linewidths=1.0)
         novel = found.own >= n_base
         kept[title] = int((adjusted.argmax(1) == found.own)[novel].sum())
-        _points(panel, found, n_base)
+        _points(panel, found, n_base, labels)
         title = f"{title}: {kept[title]} of {novel.sum()} novel right"
         panel.set(title=title, xticks=[], yticks=[])
         panel.grid(False)
-    handles = [
-        axes[0].plot([], [], _marker(k, n_base), color=_colour(k), ls="")[0]
-        for k in range(len(found.columns))
-    ]
-    labels = [
-        f"{clipped(names[c], 30)} ({'base' if k < n_base else 'novel'})"
-        for k, c in enumerate(found.columns)
-    ]
-    wide = max(map(len, labels)) > 24 or len(labels) < 5
-    figure.legend(handles, labels, loc="outside lower center", ncols=2 if wide else 3)
+    columns = 2 if max(map(len, labels)) > 24 or len(labels) < 5 else 3
+    shown = axes[0].get_legend_handles_labels()
+    figure.legend(*shown, loc="outside lower center", ncols=columns)
     caption = (
         f"t-SNE (cosine) of n = {len(found.points)} {study.split} images of the "
         f"{len(found.columns) - n_base} novel classes that lose most to base and of the base "
         f"classes that take them; large and outlined: prototypes; {artifact.draw} draw. "
-        "Regions are a sketch: no map leads from this plane back to embeddings, so each place "
-        "shows the winner, among these classes, of the logits of the images around it, computed in "
-        "the full space and averaged with a Gaussian kernel, fainter where no image is near. Lines "
-        "enclose the novel classes. Counts are of real predictions among these classes."
+        "Regions are a sketch, since no map leads from this plane back to embeddings: each place "
+        "shows which of these classes wins on the images around it, fainter where none is near. "
+        "Lines enclose the novel classes. Counts are of real predictions among these classes."
     )
     alt = (
         f"t-SNE of {len(found.columns)} classes; novel images right: {kept['without adapter']} "
@@ -146,12 +142,11 @@ def _grid(found: Plane) -> tuple[Array, Array, Array, Array]:
     return x, y, weight / weight.sum(1, keepdims=True), close
 
 
-def _points(panel: Axes, found: Plane, n_base: int) -> None:
-    for k in range(len(found.columns)):
-        rows = found.own == k
-        style: dict[str, Any] = {"color": _colour(k), "mec": PAPER, "mew": 0.4, "ls": ""}
-        panel.plot(*found.points[rows].T, _marker(k, n_base), ms=5, **style)
-        panel.plot(*found.stars[k], _marker(k, n_base), ms=11, color=_colour(k), mec=INK, mew=1.3)
+def _points(panel: Axes, found: Plane, n_base: int, labels: list[str]) -> None:
+    for k, label in enumerate(labels):
+        style: dict[str, Any] = {"marker": _marker(k, n_base), "color": _colour(k), "ls": ""}
+        panel.plot(*found.points[found.own == k].T, ms=5, mec=PAPER, mew=0.4, label=label, **style)
+        panel.plot(*found.stars[k], ms=11, mec=INK, mew=1.3, **style)
 
 
 def _colour(k: int) -> str:

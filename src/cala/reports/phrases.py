@@ -6,6 +6,9 @@ against the first. So test images choose nothing here either, and a loss is said
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+
 from cala.files import counted
 from cala.reports.study import Study
 from cala.statistics import Estimate
@@ -25,15 +28,14 @@ def headline(study: Study) -> str:
         f"{method} recognises {found.mean:.1f}{half} % of the {study.split} images of all "
         f"{study.n_classes} classes"
     )
-    if method == first:
-        return f"{start}{_novel(study, method)}.{_fallen(study, [method])}"
     gain = results.difference(method, first, "last", draws)
-    if gain.n == 0:
-        return f"{start}; it shares no draw with {first}.{_fallen(study, [method])}"
-    return (
-        f"{start}, {_difference(gain, first)}{_novel(study, method, first)}."
-        f"{_fallen(study, [first, method])}"
-    )
+    if method == first:
+        end = _novel(study, [method])
+    elif gain.n == 0:
+        end = f"; it shares no draw with {first}"
+    else:
+        end = f", {_difference(gain, first)}{_novel(study, [method, first])}"
+    return f"{start}{end}.{_fallen(study, dict.fromkeys([first, method]))}"
 
 
 def _difference(gain: Estimate, first: str) -> str:
@@ -50,18 +52,15 @@ def _difference(gain: Estimate, first: str) -> str:
     return f"{abs(gain.mean):.1f}{half} points {word} than {first} on {count}"
 
 
-def _novel(study: Study, method: str, first: str | None = None) -> str:
-    both = [method] if first is None else [method, first]
-    draws = study.results.shared_draws(both, study.draws)
-    value = study.results.estimate(method, "novel", draws).mean
-    if value != value:
+def _novel(study: Study, methods: list[str]) -> str:
+    draws = study.results.shared_draws(methods, study.draws)
+    found = [study.results.estimate(m, "novel", draws).mean for m in methods]
+    if any(map(math.isnan, found)):
         return ""
-    against = study.results.estimate(first, "novel", draws).mean if first else float("nan")
-    tail = f" against {against:.1f} %" if against == against else ""
-    return f"; of the novel images {value:.1f} %{tail}"
+    return "; of the novel images " + " against ".join(f"{value:.1f} %" for value in found)
 
 
-def _fallen(study: Study, methods: list[str]) -> str:
+def _fallen(study: Study, methods: Iterable[str]) -> str:
     """Which of the methods were less than their name says, because the data allowed no more."""
     words = ""
     for method in methods:

@@ -61,12 +61,11 @@ def headroom_table(study: Study) -> Table | None:
     draws = ", ".join(dict.fromkeys(found.draw for found in study.headroom.values()))
     caption = (
         f"Percent, after the last session of one draw ({draws}), n = {first.images:,} "
-        f"{study.split} images, so there is no interval. Oracles use test labels and cannot be "
-        "selected: they are fitted to one half of the images and scored on the other, both ways, "
-        "averaged. Fitted half: accuracy where they were fitted, too good because part of it is "
-        "only remembered; the best that such a shift could reach lies between this and last. "
-        "Methods use no test label and are scored on all images; one that is not on nearest mean "
-        "changes more than shifts, and may lie above them."
+        f"{study.split} images, so there is no interval. Oracles are fitted to one half of the "
+        "images and scored on the other, both ways, averaged. Fitted half: accuracy where they "
+        "were fitted; the best that such a shift could reach lies between this and last. Methods "
+        "use no test label; one that is not on nearest mean changes more than shifts, and may lie "
+        "above them."
     )
     columns = ["classifier", "metric", *RATES.values(), "fitted half"]
     return Table("headroom", "Headroom (oracle)", caption, columns, rows, notes)
