@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax, softmax
 
-from cala.core.cala import PrototypeTable, cosine_logits, leave_one_out, normalise
+from cala.core.cala import PrototypeTable, cosine_logits, normalise
 from cala.core.calibration import (
     RIDGE_ROWS,
     SHARPEST,
@@ -15,6 +15,7 @@ from cala.core.calibration import (
     Temperature,
     fit_concentration,
     fit_scale,
+    leave_one_out,
     standardised_tightness,
 )
 

@@ -17,9 +17,8 @@ from cala.core.cala import (
     normalise,
     play,
 )
-from cala.core.fakes import FakePool, draw_pairs
+from cala.core.fakes import EpisodePlan, FakePool, draw_episode, draw_fakes, draw_pairs
 from cala.core.operating_point import choose_delta, pseudo_trade_off, thinned
-from cala.core.pseudo import EpisodePlan, draw_episode, draw_fakes
 from cala.metrics import trade_off
 from core.training_problem import HELDOUT
 

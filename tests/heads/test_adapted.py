@@ -15,7 +15,7 @@ from cala.core.cala import ClassContext
 from cala.core.fakes import FakePool, draw_pairs
 from cala.errors import FallbackWarning, InputError
 from cala.heads import BaseData, make_head, restore_head
-from cala.heads.recipe import CALA, CALA_PLUS
+from cala.heads.adapter_training import CALA, CALA_PLUS
 from cala.metrics import session_metrics
 from problems import blobs, first_of
 

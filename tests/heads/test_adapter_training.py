@@ -13,9 +13,8 @@ from cala.core.adapters import KINDS, Adapter
 from cala.core.fakes import FakePool, draw_pairs, mix_features
 from cala.errors import FallbackWarning
 from cala.heads import ADAPTERS, BaseData, make_head, method_names, restore_head
-from cala.heads.adapter_training import train_adapter
+from cala.heads.adapter_training import CALA, LA, train_adapter
 from cala.heads.nearest_mean import NearestMean
-from cala.heads.recipe import CALA, LA
 from problems import blobs, first_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::cala.errors.BaseQueryWarning")

@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from cala.core._memory import AppendOnly
 from cala.core.cala import normalise
 from cala.core.rows import Array, chunks
 from cala.errors import InputError
@@ -59,7 +58,7 @@ class Cec(HeadWithParts):
         attention.load_state_dict(tensors, assign=True)
         self._attention = attention.eval().requires_grad_(False)
 
-    def unit_logits(self, unit: Array, members: Array | None = None) -> Array:
+    def _scores(self, unit: Array, members: Array | None) -> Array:
         weights = torch.from_numpy(self._weights)
         cosines: Array = self._attention.cosines(weights, torch.from_numpy(unit)).numpy()
         if members is not None:
@@ -67,12 +66,11 @@ class Cec(HeadWithParts):
             for part in chunks(len(left), self._weights.size):
                 rows = left[part]
                 cosines[rows] = self._left_out(unit[rows], members[rows])
-        return self._scaled(cosines)
+        return cosines
 
     def _left_out(self, unit: Array, members: Array) -> Array:
         """Cosines (n, C) of rows to prototypes that each was left out of."""
-        rest = self.table.sums[members] - unit
-        alone = (self.table.counts[members] <= 1) | (np.linalg.norm(rest, axis=1) < 1e-9)
+        rest, alone = self._rest(unit, members)
         sets = np.repeat(self._weights[None], len(unit), axis=0)
         each = np.arange(len(unit))
         sets[each, members] = normalise(rest)
@@ -86,9 +84,12 @@ class Cec(HeadWithParts):
         refitting without a fifth of the rows is cheaper."""
         return False
 
-    def _fit_base(self, data: BaseData) -> None:
-        self._rows = AppendOnly(self._directions(self.prototypes))
-        self.scale = SCALE if is_auto(self.scale_option) else float(self.scale_option)
+    @property
+    def _fits_scale(self) -> bool:
+        return False
+
+    def _take_scale(self, scale: float | str) -> None:
+        self.scale = SCALE if is_auto(scale) else float(scale)
 
 
 class PseudoIncremental(Objective):

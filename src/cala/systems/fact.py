@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from cala.core.cala import cosine_logits, mix, normalise
+from cala.core.cala import mix, normalise
 from cala.core.rows import Array
 from cala.errors import InputError
 from cala.systems.common.with_parts import HeadWithParts
@@ -86,11 +86,10 @@ class Fact(HeadWithParts):
         self._virtual = normalise(self.parts["virtual"].astype(self.dtype))
 
     def unit_logits(self, unit: Array, members: Array | None = None) -> Array:
-        cosines = cosine_logits(unit, self._weights)
+        cosines = self._scores(unit, members)
         near = nearest_virtual(unit, self._virtual)
         through = through_virtual(near, self._virtual, self._weights)
         if members is not None:
-            cosines = self._without_own(cosines, unit, members)
             rows = np.flatnonzero(members >= 0)
             own = members[rows]
             rest = normalise((self.table.sums[own] - unit[rows]).astype(unit.dtype))
