@@ -13,7 +13,6 @@ from cala.core.cala import (
     PrototypeTable,
     Queries,
     Scores,
-    Session,
     normalise,
     play,
 )
@@ -112,10 +111,7 @@ def test_an_episode_is_played_session_by_session():
     unit = normalise(rng.normal(size=(8, 3)))
     host = Cosine(PrototypeTable.of([(unit[:2], np.arange(2))], 2, 3), (4, 9))
     queries = Queries(unit[6:], np.array([0, 3]), np.array([-1, -1]))
-    sessions = [
-        Session(unit[2:5], np.array([0, 1, 1])),
-        Session(unit[5:6], np.array([2])),
-    ]
+    sessions = [(unit[2:5], np.array([0, 1, 1])), (unit[5:6], np.array([2]))]
     base = normalise(host.table.means)
     played = play(host, iter(sessions), queries, base)
     assert host.told == [[10, 11], [12]]

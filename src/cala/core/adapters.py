@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -33,7 +33,7 @@ class Adapter(ABC):
     """
 
     linear: ClassVar[bool] = False
-    layout: dict[str, tuple[int, ...]]
+    layout: Mapping[str, tuple[int, ...]] = {}
     parameters: Array
     low: Array | float = -np.inf
     high: Array | float = np.inf
@@ -75,9 +75,10 @@ class Adapter(ABC):
     def load(self, arrays: dict[str, Array]) -> None:
         """Take over what `arrays` gave; a range is missing where none was learned."""
         self.low, self.high = arrays.get("low", -np.inf), arrays.get("high", np.inf)
-        self.layout = {name: arrays[name].shape for name in self.layout}
-        parts = [np.zeros(0), *(arrays[name].ravel() for name in self.layout)]
-        self.parameters = np.concatenate(parts).astype(np.float64)
+        if self.layout:
+            self.layout = {name: arrays[name].shape for name in self.layout}
+            parts = [arrays[name].ravel() for name in self.layout]
+            self.parameters = np.concatenate(parts).astype(np.float64)
 
     def __call__(self, context: ClassContext) -> Array:
         return self.score(self.inputs(context))
@@ -110,10 +111,13 @@ class NoAdapter(ScalarAdapter):
     linear = False
 
     def __init__(self) -> None:
-        self.layout, self.parameters = {}, np.zeros(0)
+        self.parameters = np.zeros(0)
 
     def score(self, inputs: Array) -> Array:
         return np.zeros(len(inputs), inputs.dtype)
+
+    def gradient(self, inputs: Array, by_beta: Array) -> Array:
+        return self.parameters
 
 
 def adapter_inputs(similarity: Array, kind: str, tau: float = 1.0) -> Array:
@@ -151,14 +155,14 @@ class MLPAdapter(Adapter):
     ) -> None:
         self.kind, self.tau = inputs, tau
         layers, sizes = [], itertools.pairwise((n_base, *hidden, 1))
-        self.layout = {}
+        layout: dict[str, tuple[int, ...]] = {}
         for index, (n_in, n_out) in enumerate(sizes):
-            self.layout[f"layers.{2 * index}.weight"] = (n_out, n_in)
-            self.layout[f"layers.{2 * index}.bias"] = (n_out,)
+            layout[f"layers.{2 * index}.weight"] = (n_out, n_in)
+            layout[f"layers.{2 * index}.bias"] = (n_out,)
             layers.append(rng.uniform(-1, 1, (n_in + 1) * n_out) / math.sqrt(n_in))
         if zero_start:
             layers[-1][:] = 0
-        self.parameters = np.concatenate(layers)
+        self.layout, self.parameters = layout, np.concatenate(layers)
 
     def read(self, context: ClassContext) -> Array:
         return adapter_inputs(context.similarity, self.kind, self.tau)

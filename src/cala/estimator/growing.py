@@ -124,7 +124,7 @@ class GrowingClassifier:
         if self.objective != "accuracy" or self.max_base_loss is not None:
             check_adapted(self.method, head)
         fakes, held = fake_pool(fake, pairs), holdout_mask(holdout, len(X))
-        data = BaseData(X, columns.reshape(y.shape), fakes=fakes, holdout=held)
+        data = BaseData(X, columns, fakes=fakes, holdout=held)
         head.fit_base(data)
         draft.n_features_in_ = head.dim
         if head.adapted:
@@ -155,7 +155,7 @@ class GrowingClassifier:
         is_new = np.array([name not in ids for name in names.tolist()])
         new = names[is_new]
         ids.update((name, self._next_id + i) for i, name in enumerate(new.tolist()))
-        codes = np.array([ids[name] for name in names.tolist()])[inverse.reshape(y.shape)]
+        codes = np.array([ids[name] for name in names.tolist()])[inverse]
         head = self._head.fork().add(X, codes)
         return {
             "_head": head,
@@ -354,7 +354,11 @@ class GrowingClassifier:
     # What scikit-learn would have of X and y, and of an estimator without a fit.
 
     def _labelled(self, X: Any, y: NDArray[Any], first: bool) -> tuple[NDArray[Any], NDArray[Any]]:
-        return array("X", X), np.asarray(y)
+        X, y = check_features(array("X", X)), np.asarray(y)
+        if y.shape != X.shape[:1]:
+            fix = f"give one label for each of {len(X)} rows"
+            raise InputError(f"y has shape {y.shape}", fix, field="y")
+        return X, y
 
     def _rows(self, X: Any) -> NDArray[Any]:
         return array("X", X)

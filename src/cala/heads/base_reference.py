@@ -76,5 +76,5 @@ class BaseReference:
         switches = np.sort(self.best[right] - novel.max(1))
         lost = losses_within(max_base_loss, int(self.queries.sum()))
         if lost >= len(switches):
-            return float(switches[-1]) + 1.0 if len(switches) else 0.0
+            return float(switches[-1]) + 1.0
         return float(switches[lost]) - MARGIN  # this one and all after it stay

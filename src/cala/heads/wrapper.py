@@ -116,9 +116,9 @@ class HeadWrapper(Head):
 
     def _follow(self) -> None:
         """Keep what was promised of base, now that the classes are others."""
-        if self.max_base_loss is not None and len(self._kept.rows) and len(self.beta) > self.n_base:
-            shift = self.gamma * self.beta[self.n_base :]
-            self.delta = self._kept.delta(self._host, shift, self.max_base_loss)
+        loss, novel = self.max_base_loss, self.beta[self.n_base :]
+        if loss is not None and len(novel) and (self._kept.best > -np.inf).any():
+            self.delta = self._kept.delta(self._host, self.gamma * novel, loss)
 
     # Forgetting, and exports.
 
