@@ -165,10 +165,10 @@ def check_number(
     number = float(value) if is_number(value) else math.nan  # type: ignore[arg-type]
     fits = math.isfinite(number) and low <= number <= high and not (above and number == low)
     if not fits or (whole and number % 1):
-        kind = "a whole number" if whole else "a number"
-        bounds = [f"{'above' if above else 'from'} {low:g}"] if low > -math.inf else []
-        bounds += [f"up to {high:g}"] if high < math.inf else []
-        raise InputError(f"{name} is {value!r}", " ".join(["give", kind, *bounds]), field=name)
+        kind = "a whole number" if whole else "a finite number"
+        bounds = [f"{'greater than' if above else 'at least'} {low:g}"] if low > -math.inf else []
+        bounds += [f"at most {high:g}"] if high < math.inf else []
+        raise InputError(f"{name} is {value!r}", f"give {', '.join([kind, *bounds])}", field=name)
     return number
 
 

@@ -28,7 +28,7 @@ from cala.heads.checks import check_number
 from cala.heads.table import ScaledOptions
 from cala.systems.common.blending import blend
 from cala.systems.common.with_parts import HeadWithParts
-from cala.systems.published import Published
+from cala.systems.published import Published, base_session
 from cala.systems.registry import System
 from cala.training.objective import Objective
 from cala.training.recipes import Recipe
@@ -436,28 +436,12 @@ class FixedVertices(Objective):
         return {**neck, VERTICES: self.vertices}
 
 
-_BASE = {
-    "batch": 512,
-    "lr": 0.25,
-    "epochs": 200,
-    "schedule": "cosine",
-    "warmup": 0.02,
-    "jitter": 0.4,
-    "sizes": (),
-}
+_BASE = base_session(512, 0.25, 200, warmup=0.02, jitter=0.4)
+_STEPS = {"factor": 0.25, "warmup": 0.02, "jitter": 0.4}
+_MINI = base_session(512, 0.25, 500, (200, 300, 350, 400, 450), **_STEPS)
 PUBLISHED = {
     "cifar100": Published("resnet12", _BASE, session={"lr": 0.25}),
-    "mini_imagenet": Published(
-        "resnet12",
-        {
-            **_BASE,
-            "epochs": 500,
-            "schedule": "milestones",
-            "milestones": (200, 300, 350, 400, 450),
-            "factor": 0.25,
-        },
-        session={"lr": 0.025},
-    ),
+    "mini_imagenet": Published("resnet12", _MINI, session={"lr": 0.025}),
     "cub200": Published(
         "resnet18",
         {**_BASE, "lr": 0.025, "epochs": 80},

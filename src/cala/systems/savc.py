@@ -30,7 +30,7 @@ from cala.heads.base_data import BaseData
 from cala.heads.checks import check_number, is_auto
 from cala.heads.nearest_mean import NearestMean
 from cala.heads.table import ScaledOptions
-from cala.systems.published import Published
+from cala.systems.published import Published, base_session
 from cala.systems.registry import System
 from cala.training.augment import ResizedCrop
 from cala.training.objective import CosineClassifier, Objective
@@ -430,28 +430,12 @@ def whole_image_statistics(encoder: nn.Module) -> Iterator[None]:
             norm.momentum = momentum
 
 
-_BASE = {
-    "batch": 128,
-    "lr": 0.1,
-    "epochs": 600,
-    "schedule": "cosine",
-    "warmup": 0.0,
-    "scale": 16.0,
-    "sizes": (),
-    "views": 2,
-}
-_STEPS = {**_BASE, "epochs": 120, "schedule": "milestones"}
+_BASE = base_session(128, 0.1, 600, scale=16.0, views=2)
+_MINI = base_session(128, 0.1, 120, (40, 70, 100), warmup=0.0, scale=16.0, views=12)
+_BIRDS = base_session(128, 0.002, 120, (60, 80, 100), warmup=0.0, scale=16.0, views=2)
 PUBLISHED = {
     "cifar100": Published("resnet20", _BASE, loss={"slowness": SLOWNESS}),
-    "mini_imagenet": Published(
-        "resnet18",
-        {**_STEPS, "milestones": (40, 70, 100), "views": 12},
-        loss={"slowness": 0.999},
-    ),
-    "cub200": Published(
-        "resnet18",
-        {**_STEPS, "lr": 0.002, "milestones": (60, 80, 100)},
-        loss={"slowness": 0.999},
-    ),
+    "mini_imagenet": Published("resnet18", _MINI, loss={"slowness": 0.999}),
+    "cub200": Published("resnet18", _BIRDS, loss={"slowness": 0.999}),
 }
 SYSTEM = System(VirtualContrast.make, changes={**_BASE, "batch": 64})

@@ -13,31 +13,15 @@ from cala.heads.nearest_mean import NearestMean
 from cala.heads.table import ScaledOptions
 from cala.systems.published import Published
 
+_BIRDS = {"batch": 128, "lr": 0.004, "epochs": 400, "factor": 0.25, "scale": 32.0}
+_STEPS = {"schedule": "milestones", "milestones": (50, 100, 150, 200, 250, 300)}
 _COSINE = {"lr": 0.1, "schedule": "cosine", "warmup": 0.0}
+_CIFAR = {**_COSINE, "epochs": 600, "batch": 256, "scale": 16.0}
+_MINI = {**_COSINE, "epochs": 1000, "batch": 128, "scale": 32.0}
 PUBLISHED = {
-    "cifar100": Published(
-        "resnet20",
-        {**_COSINE, "epochs": 600, "batch": 256, "scale": 16.0},
-        head={"alpha": 0.1, "tau": 16.0},
-    ),
-    "mini_imagenet": Published(
-        "resnet18",
-        {**_COSINE, "epochs": 1000, "batch": 128, "scale": 32.0},
-        head={"alpha": 0.5, "tau": 16.0},
-    ),
-    "cub200": Published(
-        "resnet18",
-        {
-            "epochs": 400,
-            "batch": 128,
-            "lr": 0.004,
-            "schedule": "milestones",
-            "milestones": (50, 100, 150, 200, 250, 300),
-            "factor": 0.25,
-            "scale": 32.0,
-        },
-        head={"alpha": 0.5, "tau": 16.0},
-    ),
+    "cifar100": Published("resnet20", _CIFAR, head={"alpha": 0.1, "tau": 16.0}),
+    "mini_imagenet": Published("resnet18", _MINI, head={"alpha": 0.5, "tau": 16.0}),
+    "cub200": Published("resnet18", _BIRDS | _STEPS, head={"alpha": 0.5, "tau": 16.0}),
 }
 
 
