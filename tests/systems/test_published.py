@@ -14,6 +14,7 @@ from cala.benchmark.config import RunConfig
 from cala.benchmark.runner import fit_configured
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol
+from cala.heads import HEADS
 from cala.heads.factory import head_options
 from cala.systems.published import DATASETS, PUBLISHED, published
 from cala.systems.registry import SYSTEMS

@@ -406,9 +406,8 @@ def play(
 
 def mean_loss(adapter: Adapter, episodes: Sequence[Episode], loss: AdapterLoss) -> float:
     """Pseudo-testing: the mean loss of an adapter over episodes; NaN without any."""
-    if not episodes:
-        return math.nan
-    return float(np.mean([loss(e, adapter(e.context))[0] for e in episodes]))
+    losses = [loss(e, adapter(e.context))[0] for e in episodes]
+    return float(np.mean(losses)) if losses else math.nan
 
 
 def train_by_steps(

@@ -71,9 +71,8 @@ def draw_parents(
     Within a fake class no row is mixed twice as long as its parents have M rows: some of its
     images will be shots and others queries, and queries made of the shots' own rows are too easy.
     """
-    counts = rows.counts
+    counts, wanted = rows.counts, np.arange(images)
     starts = np.cumsum(counts) - counts
-    wanted = np.arange(images)
 
     def some(parent: int) -> Array:
         return starts[parent] + rng.permutation(counts[parent])[wanted % counts[parent]]

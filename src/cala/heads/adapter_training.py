@@ -166,9 +166,7 @@ ADAPTERS.add("la", LA, "LA-fscil (Eq. 5): one learned shift for all novel classe
 ADAPTERS.add("cala", CALA, "CALA (Eq. 6-9): an MLP on similarity to base gives each its own")
 ADAPTERS.add("cala-literal", CALA_LITERAL, "the paper to the letter; Eq. 9 as printed diverges")
 ADAPTERS.add("cala-plus", CALA_PLUS, "CALA with tightness and number of shots, linear, whitened")
-ADAPTERS.add(
-    "auto", AUTO, "the default: the simplest metric and shift that held-out classes support"
-)
+ADAPTERS.add("auto", AUTO, "default: the simplest metric and shift that held-out classes support")
 
 
 def train_adapter(
@@ -215,7 +213,7 @@ def play_fakes(
     # A metric of fewer rows than dimensions knows every one of them, and what is mixed from them.
     blind = len(scorers) > 1 and data.dim > len(data) - data.n_base and data.fakes is None
     asked = bool(data.queries.any())
-    recipe = _affordable(recipe, fakes, asked=asked, blind=blind)
+    recipe = _affordable(recipe, fakes, asked, blind)
     learn, held = fakes.split(HELDOUT_SHARE, rng) if len(fakes) > 1 else (fakes, fakes)
     stages = [_Stage(scorer, data, (learn, held), rng) for scorer in scorers]
     stages = [stage for stage in stages if len(stage.rows)] or stages[:1]
@@ -256,15 +254,14 @@ class _Stage:
         draw = draw_episode(pool, plan, rng)
         base = self.rows.draw(plan.base_queries, rng).thinned(MAX_QUERIES, rng)
         fake = pool.features[draw.fakes[draw.query_of], draw.query_rows]
-        stranger = np.full(len(fake), -1)
         members = base.columns if self.leave_out else np.full(len(base), -1)
         queries = Queries(
             np.concatenate([self.queries(base.order), fake]),
             np.concatenate([base.columns, n_base + draw.query_of]),
-            np.concatenate([members, stranger]),
+            np.concatenate([members, np.full(len(fake), -1)]),
         )
-        sampled = SAMPLED * part  # those that judge
-        return play(self.head, self._sessions(pool, draw), queries, self.base, sampled=sampled)
+        sessions = self._sessions(pool, draw)
+        return play(self.head, sessions, queries, self.base, sampled=SAMPLED * part)
 
     def _sessions(self, pool: FakePool, draw: EpisodeDraw) -> Iterator[Session]:
         """N fake classes at a time; all at once where the head's columns do not interact."""
@@ -274,28 +271,21 @@ class _Stage:
             yield shots[arrival == session], draw.shot_of[arrival == session]
 
 
-def _affordable(
-    recipe: AdapterRecipe, fakes: FakePool, *, asked: bool, blind: bool
-) -> AdapterRecipe:
+def _affordable(recipe: AdapterRecipe, fakes: FakePool, asked: bool, blind: bool) -> AdapterRecipe:
     """The largest adapter that the data can train; a fallback is LA in every number.
 
     asked : there are base queries
     blind : the fake classes were mixed from rows that the metric knows by heart
     """
     problem, aware = "", recipe.adapter != "scalar"
+    instead = "one shift for all novel classes (LA) was learned instead"
     if not asked:
         problem = "no base class has a second image to serve as a query: the adapter is off (β = 0)"
     elif aware and len(fakes) < MIN_PAIRS:
-        problem = f"{len(fakes)} fake classes, but a class-aware adapter needs {MIN_PAIRS} (5 base "
-        problem += "classes): one shift for all novel classes (LA) was learned instead"
+        problem = f"{len(fakes)} fake classes, a class-aware adapter needs {MIN_PAIRS}: {instead}"
     elif aware and blind:
-        problem = (
-            "fewer base rows than dimensions, so that fake classes mixed from embeddings look "
-        )
-        problem += (
-            "closer than they are in a whitened metric: one shift for all novel classes (LA) "
-        )
-        problem += "was learned instead; mix images (`fake`, `cala fit --fakes image`) or add rows"
+        problem = "fewer base rows than dimensions, and embeddings mixed from them look too close "
+        problem += f"when whitened: {instead}; mix images (`fake`, `cala fit --fakes image`)"
     if problem:
         warnings.warn(problem, FallbackWarning, stacklevel=3)
         recipe = recipe.as_la()
