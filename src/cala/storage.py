@@ -112,8 +112,25 @@ def read(
     InputError
         With the code `missing_file`, `other_kind`, `newer_file` or (DamagedFile) `damaged_file`.
     """
-    fix = KINDS[kind].fix
-    with _opened(path, fix) as file:
+    return _read(path, kind, old, _tensors)
+
+
+def read_mapped(path: Path, kind: str, check: bool = True) -> tuple[Meta, dict[str, Array]]:
+    """As `read`, with read-only memory maps, for arrays that are too large to hold.
+
+    check : read every byte once to check it; without, only the header is read
+    """
+    return _read(path, kind, None, lambda file: _maps(path, file), check)
+
+
+def _read(
+    path: Path,
+    kind: str,
+    old: Callable[[dict[str, str]], Meta] | None,
+    load: Callable[[Any], dict[str, Array]],
+    check: bool = True,
+) -> tuple[Meta, dict[str, Array]]:
+    with _opened(path, KINDS[kind].fix) as file:
         found = file.metadata() or {}
         header = _parsed(found.get("cala", ""))
         is_old = "kind" not in header and old is not None
@@ -123,11 +140,31 @@ def read(
             raise _other(path, kind, f"its kind is {header.get('kind')!r}")
         if not is_old and isinstance(version, int) and version > KINDS[kind].version:
             raise newer(path, f"{kind} version {version}", KINDS[kind].version)
-        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        sealed = is_old or header.pop("sha256", None) == checksum(header, arrays)
-        if not sealed or not isinstance(meta, dict):
+        arrays, seal = load(file), header.pop("sha256", None)
+        whole = is_old or not check or seal == checksum(header, arrays)
+        if not whole or not isinstance(meta, dict):
             raise ValueError("its checksum does not fit: a byte is wrong")
     return meta, arrays
+
+
+def _tensors(file: Any) -> dict[str, Array]:
+    return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+
+
+def _maps(path: Path, file: Any) -> dict[str, Array]:
+    """Memory maps of the arrays; safetensors has checked where they lie, but does not tell."""
+    with path.open("rb") as raw:
+        length = int.from_bytes(raw.read(8), "little")
+        places = json.loads(raw.read(length))
+    maps: dict[str, Array] = {}
+    for name in file.keys():  # noqa: SIM118
+        part = file.get_slice(name)
+        offset = 8 + length + places[name]["data_offsets"][0]
+        maps[name] = np.memmap(path, _NUMPY[part.get_dtype()], "r", offset, tuple(part.get_shape()))
+    return maps
+
+
+_NUMPY = {"U8": "u1", "I32": "<i4", "I64": "<i8", "F16": "<f2", "F32": "<f4"}
 
 
 def _old_meta(path: Path, kind: str, header: dict[str, str], old: Any) -> Meta:
@@ -236,23 +273,6 @@ class StoredTensors:
 def open_rows(path: Path, fix: str = AGAIN) -> StoredTensors:
     """Open any safetensors file to read slices of its arrays."""
     return StoredTensors(path, fix)
-
-
-def map_arrays(path: Path) -> dict[str, Array]:
-    """The arrays of a file as read-only memory maps, for arrays that are too large to read."""
-    known = open_rows(path)
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(length))
-    maps: dict[str, Array] = {}
-    for name, shape in known.shapes.items():
-        dtype = np.dtype(_NUMPY[known.dtypes[name]])
-        offset = 8 + length + header[name]["data_offsets"][0]
-        maps[name] = np.memmap(path, dtype, "r", offset, shape)
-    return maps
-
-
-_NUMPY = {"U8": "u1", "I32": "<i4", "I64": "<i8", "F16": "<f2", "F32": "<f4"}
 
 
 @contextmanager

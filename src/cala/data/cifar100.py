@@ -11,12 +11,12 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from cala.data.cache import cached
+from cala.data.cache import cached, remembered
 from cala.data.decoding import MAX_PIXELS, Pixels
 from cala.data.images import ArrayPixels, ImageSet, ImageSplit
 from cala.data.listing import check_max_pixels
 from cala.data.sets import DATASETS, DataSet, refuse_options
-from cala.data.survey import fingerprint, remembered
+from cala.data.survey import fingerprint
 from cala.data.unpickling import load_pickle
 from cala.errors import InputError
 from cala.files import CHUNK, reason, sha256_of, shown
@@ -51,7 +51,7 @@ class Cifar100(DataSet):
         files = [source] if source.is_file() else [source / part for part in PARTS]
         digests = remembered("cifar100", files, lambda: [_digest(source, part) for part in PARTS])
         content = fingerprint(self.name, [(p, 0, d) for p, d in zip(PARTS, digests, strict=True)])
-        entry = cached(self.name, content, lambda folder: _build(source, folder), source)
+        entry = cached(self.name, content, lambda folder: _build(source), source)
         splits = []
         for part in ("train", "test"):
             array = entry.arrays[part]
@@ -125,7 +125,7 @@ def _digest(source: Path, part: str) -> str:
         return sha256_of(iter(lambda: file.read(CHUNK), b""))
 
 
-def _build(source: Path, folder: Path) -> dict[str, Any]:
+def _build(source: Path) -> tuple[dict[str, Any], dict[str, Pixels]]:
     with _opened(source, "meta") as file:
         names = load_pickle(file, f"{source}: meta").get("fine_label_names")
     if not isinstance(names, list) or not all(isinstance(n, bytes | str) for n in names):
@@ -133,17 +133,17 @@ def _build(source: Path, folder: Path) -> dict[str, Any]:
     info: dict[str, Any] = {
         "classes": [n.decode("utf-8", "replace") if isinstance(n, bytes) else n for n in names]
     }
+    arrays = {}
     for part in ("train", "test"):
         with _opened(source, part) as file:
-            images, labels = _arrays(load_pickle(file, f"{source}: {part}"), source, part)
+            arrays[part], labels = _arrays(load_pickle(file, f"{source}: {part}"), source, part)
         outside = [label for label in labels if not 0 <= label < len(names)]
         if outside:
             raise InputError(
                 f"{shown(source)}: {part} has label {outside[0]}, meta has {len(names)}"
             )
-        np.save(folder / f"{part}.npy", images, allow_pickle=False)
         info[part] = labels
-    return info
+    return info, arrays
 
 
 def _arrays(content: dict[str, Any], source: Path, part: str) -> tuple[Pixels, list[int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import stat
 from collections.abc import Callable
@@ -42,18 +43,31 @@ class ImageError(InputError):
         return type(self), (self.name, self.why)
 
 
+class ChangedImage(ImageError):
+    """An image file that changed between two looks at it."""
+
+
 def decode(
-    path: Path, size: tuple[int, int] | None = None, max_pixels: int = MAX_PIXELS
+    path: Path,
+    size: tuple[int, int] | None = None,
+    max_pixels: int = MAX_PIXELS,
+    digest: str | None = None,
 ) -> tuple[Pixels, tuple[int, int]]:
     """The first frame of an image file, upright, as RGB; transparency is laid on white.
 
     size : (h, w) to resize to, aspect not kept, as the field's test transforms do
+    digest : the SHA-256 that the decoded bytes must have
     Returns the (h, w, 3) array and the (h, w) of the file.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # a pipe would block for ever
             raise ImageError(path, "not a regular file")
-        return _decoded(path, path, size, max_pixels)
+        if digest is None:
+            return _decoded(path, path, size, max_pixels)
+        content = path.read_bytes()
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise ChangedImage(path, "it changed while it was being read; run the command again")
+        return _decoded(io.BytesIO(content), path, size, max_pixels)
     except ImageError:
         raise
     except Exception as error:  # decoders raise whatever broken bytes lead them to

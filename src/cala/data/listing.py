@@ -14,7 +14,15 @@ import numpy as np
 from cala.data.cache import Entry, cached
 from cala.data.decoding import MAX_PIXELS, SUFFIXES, Pixels
 from cala.data.images import ArrayPixels, BadImage, FilePixels, ImageSet, ImageSplit, Rows
-from cala.data.survey import Survey, decode_all, digests, fingerprint, name_faults, survey
+from cala.data.survey import (
+    UNREADABLE,
+    Survey,
+    decode_all,
+    digests,
+    fingerprint,
+    name_faults,
+    survey,
+)
 from cala.errors import InputError
 from cala.files import shown
 
@@ -59,12 +67,12 @@ class Listing:
         if not self.paths:
             raise InputError(f"{shown(self.root)} holds no image of {self.name}")
 
-    def identify(self) -> str:
-        """The content fingerprint of all files."""
+    def identify(self, known: Sequence[str] | None = None) -> str:
+        """The content fingerprint of all files; `known` are their digests."""
         labels = self.train.labels + self.test.labels
         parts = ["train"] * len(self.train) + ["test"] * len(self.test)
         names = [f"{part}/{name}" for part, name in zip(parts, self.names, strict=True)]
-        entries = list(zip(names, labels, digests(self.paths), strict=True))
+        entries = list(zip(names, labels, known or digests(self.paths), strict=True))
         return fingerprint(self.name, entries)
 
 
@@ -92,21 +100,22 @@ def open_decoded(
     """
     check_max_pixels(max_pixels)
     listing.require_images()
-    content = listing.identify()
+    known = digests(listing.paths)
+    content = listing.identify(known)
 
-    def build(folder: Path) -> dict[str, Any]:
-        shape = (len(listing.paths), *size, 3)
-        header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+    def build(folder: Path) -> tuple[dict[str, Any], dict[str, Pixels]]:
         blank = bytes(size[0] * size[1] * 3)
         # Written as a file, since a memory map on a full disk ends the process without a word.
-        with (folder / "images.npy").open("wb") as file:
-            np.lib.format.write_array_header_1_0(file, header)
+        with (folder / "pixels").open("wb") as file:
 
             def write(pixels: Pixels | None) -> None:
                 file.write(blank if pixels is None else pixels.tobytes())
 
-            found: Survey = decode_all(listing.paths, write, size, max_pixels)
-        return {"faults": found.faults, "sizes": found.sizes}
+            # What is kept under the digests of the files must be decoded from the same bytes.
+            same = [None if digest == UNREADABLE else digest for digest in known]
+            found: Survey = decode_all(listing.paths, write, size, max_pixels, same)
+        images = np.memmap(folder / "pixels", np.uint8, "r", 0, (len(listing.paths), *size, 3))
+        return {"faults": found.faults, "sizes": found.sizes}, {"images": images}
 
     name = f"{listing.name}-{size[0]}x{size[1]}"
     if max_pixels != MAX_PIXELS:  # which images are refused is part of what is kept

@@ -15,7 +15,7 @@ from cala.core.fakes import FakePool, draw_pairs, draw_parents
 from cala.core.rows import ClassRows
 from cala.data.images import ImageSplit
 from cala.encoders.base import Encoder
-from cala.encoders.embed import SEGMENT, TURN, Advance, batch_size, encode_views
+from cala.encoders.embed import LONG_TURN, Advance, batch_size, encode_views
 from cala.errors import InputError
 
 Rows = NDArray[np.int64]
@@ -76,7 +76,7 @@ def fake_pool(
             del pixels  # before the next ones are decoded
 
     # Parents that do not fit are decoded again in every turn, so turns are long then.
-    turn = TURN if len(parents) <= room else SEGMENT
+    turn = None if len(parents) <= room else LONG_TURN
     features = encode_views(encoder, "mix", tta, digests, mixed, advance, turn)
     return FakePool(features.reshape(len(chosen), images, encoder.dim), chosen)
 
