@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cala.data.cache import cache_folder
-from cala.data.parallel import in_order
+from cala.data.image_scan import in_order
 from cala.files import atomic, clear_leftovers, sha256, shown, write_text
 
 

@@ -14,7 +14,7 @@ from PIL import Image
 
 from cala.data import cache as data_cache
 from cala.data.cache import RowCache, cache_contents, cache_folder, clear_cache
-from cala.data.decoding import ChangedImage
+from cala.data.decoding import ImageError
 from cala.data.images import FilePixels, ImageSplit
 from cala.encoders.embed import EmbeddingCache, embed
 from cala.errors import CacheWarning
@@ -185,8 +185,9 @@ def test_a_photo_that_changes_while_it_is_encoded_does_not_poison_the_cache(tmp_
     changing = split(one)
     changing.digests()
     one.write_bytes(b)  # after its digest was taken, before its pixels are read
-    with pytest.raises(ChangedImage):
+    with pytest.raises(ImageError) as caught:
         embed_known(changing, encoder, a)
+    assert caught.value.code == "image_changed"
     assert RowCache("embeddings").size() == (0, 0)
     one.write_bytes(a)
     np.testing.assert_array_equal(embed(split(one), encoder), right)

@@ -449,7 +449,7 @@ def test_steps_in_which_the_encoder_waits_are_timed_apart(first, tmp_path, monke
 
 def test_savcs_loss_by_hand(first, tmp_path, monkeypatch):
     """Every anchor meets the key of its own image in its own view."""
-    from cala.encoders.fantasy import fantasy
+    from cala.encoders.views import fantasy
     from cala.systems import savc
     from cala.systems.savc import contrast, joint_labels
 

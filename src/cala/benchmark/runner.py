@@ -23,7 +23,7 @@ from cala.benchmark.threads import one_thread
 from cala.core.rows import Array, StoredRows, where
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol, ShotDraw
-from cala.encoders.seen import stated_classes
+from cala.encoders.leakage import stated_classes
 from cala.errors import BaseQueryWarning, InputError
 from cala.files import shown
 from cala.heads import ADAPTERS, HEADS, BaseData, Head, default_metric, make_head

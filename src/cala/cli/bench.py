@@ -137,7 +137,7 @@ class Runner:
         from cala.benchmark.noting import noting
         from cala.benchmark.runner import fit_configured, run_cells
         from cala.cli.progress import Lines
-        from cala.data.watching import watching
+        from cala.data.progress import progress_to
 
         with ExitStack() as shown:
             bar, task = shown.enter_context(_bar(title or "starting", self.quiet))
@@ -168,7 +168,7 @@ class Runner:
                 if plain:
                     lines(f"{what} rows", done, total)
 
-            shown.enter_context(watching(read))
+            shown.enter_context(progress_to(read))
             for line in self.problem.notes:
                 note(line)
             return execute(

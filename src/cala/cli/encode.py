@@ -76,9 +76,8 @@ def encode(
     from cala.cluster.ray_engine import connected
     from cala.data.embedding_files import check_target
     from cala.data.embeddings import save_embeddings
-    from cala.data.locate import locate
     from cala.data.protocol import base_classes
-    from cala.data.sets import open_images
+    from cala.data.sets import locate, open_images
     from cala.data.shards import is_shards
     from cala.encoders.encode import encode_set
     from cala.encoders.encode_shards import encode_shards
@@ -100,7 +99,7 @@ def encode(
         check_target(out)
     model = load_encoder(encoder, choose_device(device), views)
     path, kind = locate(dataset, data, kind)
-    options = {} if test is None else {"holdout": test}
+    options: dict[str, Any] = {} if test is None else {"holdout": test}
     with progress(quiet):
         images = open_images(path, kind, on_bad="skip" if skip_bad else "raise", **options)
     for bad in images.skipped:

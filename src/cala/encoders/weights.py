@@ -14,11 +14,10 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from cala import storage
-from cala.encoders.architectures import ARCHITECTURES
 from cala.encoders.base import Encoder, from_module
-from cala.encoders.fantasy import MOST, VIEWS
+from cala.encoders.registry import ARCHITECTURES
 from cala.encoders.transform import Transform
-from cala.encoders.views import with_views
+from cala.encoders.views import MOST, VIEWS, with_views
 from cala.errors import InputError
 from cala.files import reason, shown
 
