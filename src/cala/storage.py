@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from cala.errors import DamagedFile, InputError, StateError
-from cala.files import atomic, reason, shown
+from cala.files import atomic, reason, shown, write_text
 
 Array = NDArray[Any]
 Meta = dict[str, Any]
@@ -29,7 +29,7 @@ Meta = dict[str, Any]
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of storage file: the version that is written, and how to get a good file again."""
+    """A kind of file: the version that is written, and how to get a good file again."""
 
     version: int
     fix: str
@@ -46,6 +46,7 @@ KINDS = {
     "model": Kind(1, "put back a copy of it, or go back to the last good version with `cala undo`"),
     "session": Kind(2, "delete it; it is computed again"),
     "shard": Kind(2, AGAIN),
+    "shards": Kind(1, AGAIN),  # a JSON document, as `read_json` reads it
 }
 
 
@@ -84,13 +85,7 @@ def write(path: Path, kind: str, meta: Meta, tensors: Mapping[str, Array]) -> No
             # give equal bytes.
             save_file(arrays, temporary, metadata={"cala": json.dumps(header)})
     except (OSError, SafetensorError) as error:
-        before = "; the file before it is still there" if path.exists() else ""
-        raise InputError(
-            f"{shown(path)} cannot be written ({reason(error)}){before}",
-            "free some space, or choose another folder",
-            field="path",
-            code="not_written",
-        ) from error
+        raise _not_written(path, error) from error
 
 
 def read(
@@ -193,6 +188,21 @@ def newer(path: Path, found: str, known: int) -> InputError:
     )
 
 
+def _not_written(path: Path, error: Exception) -> InputError:
+    before = "; the file before it is still there" if path.exists() else ""
+    return InputError(
+        f"{shown(path)} cannot be written ({reason(error)}){before}",
+        "free some space, or choose another folder",
+        field="path",
+        code="not_written",
+    )
+
+
+def _missing(path: Path) -> InputError:
+    detail = f"{shown(path)} does not exist"
+    return InputError(detail, "check the path", field="path", code="missing_file")
+
+
 def _other(path: Path, kind: str, why: str) -> InputError:
     return InputError(
         f"{shown(path)} is not a file of kind {kind} ({why})",
@@ -211,8 +221,7 @@ def _opened(path: Path, fix: str) -> Iterator[Any]:
         with safe_open(path, "np") as file:
             yield file
     except FileNotFoundError as error:
-        detail = f"{shown(path)} does not exist"
-        raise InputError(detail, "check the path", field="path", code="missing_file") from error
+        raise _missing(path) from error
     except (OSError, SafetensorError, KeyError, ValueError, TypeError) as error:
         if isinstance(error, InputError):
             raise
@@ -226,6 +235,32 @@ def checksum(header: Meta, arrays: Mapping[str, Array]) -> str:
         digest.update(f"{name} {array.dtype.name} {array.shape}".encode())
         digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
+
+
+def write_json(path: Path, kind: str, content: Meta) -> None:
+    """Write a JSON document with its version in one step."""
+    text = json.dumps({"schema": KINDS[kind].version, **content}, indent=1, allow_nan=False)
+    try:
+        write_text(path, text + "\n")
+    except OSError as error:
+        raise _not_written(path, error) from error
+
+
+def read_json(path: Path, kind: str) -> Meta:
+    """The content of a JSON document of the version that is known here."""
+    fix, known = KINDS[kind].fix, KINDS[kind].version
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        schema = content.pop("schema", None)
+    except FileNotFoundError as error:
+        raise _missing(path) from error
+    except (OSError, ValueError, RecursionError, AttributeError, TypeError) as error:
+        raise DamagedFile(shown(path), reason(error), fix) from error
+    if isinstance(schema, int) and schema > known:
+        raise newer(path, f"schema {schema}", known)
+    if schema != known:
+        raise DamagedFile(shown(path), f"its schema is {schema!r}, not {known}", fix)
+    return dict(content)
 
 
 class StoredTensors:

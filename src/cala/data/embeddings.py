@@ -15,7 +15,7 @@ from cala.core.rows import Array, Features, StoredRows, where
 from cala.data.embedding_checks import PART, checked
 from cala.data.embedding_files import read_members, write_members
 from cala.data.protocol import Protocol
-from cala.data.shard_embeddings import shard_fields
+from cala.data.shard_rows import shard_fields
 from cala.data.shards import is_shards
 from cala.errors import InputError
 from cala.files import shown
