@@ -222,9 +222,12 @@ def _opened(path: Path, fix: str) -> Iterator[Any]:
             yield file
     except FileNotFoundError as error:
         raise _missing(path) from error
-    except (OSError, SafetensorError, KeyError, ValueError, TypeError) as error:
-        if isinstance(error, InputError):
-            raise
+    except InputError:
+        raise
+    except SafetensorError as error:
+        why = "it is cut short, or not a safetensors file"
+        raise DamagedFile(shown(path), why, fix) from error
+    except (OSError, KeyError, ValueError, TypeError) as error:
         raise DamagedFile(shown(path), reason(error), fix) from error
 
 

@@ -106,7 +106,10 @@ class ShardWriter:
         for name, (old, new) in same.items():
             if old != new:
                 short = len(f"{old}{new}") < 100
-                raise self._other(f"{name} {old}, not {new}" if short else f"other {name}", name)
+                what = f"{name} {old}, not {new}" if short else f"other {name}"
+                if name == "images":
+                    what = "other images: names, classes, file sizes or --test differ"
+                raise self._other(what, name)
         known = {shard.key for shard in found.shards if shard.key is not None}
         if wanted.expected and not known <= set(wanted.expected):
             odd = sorted(known - set(wanted.expected))[0]
