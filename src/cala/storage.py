@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,7 +85,7 @@ def write(path: Path, kind: str, meta: Meta, tensors: Mapping[str, Array]) -> No
             # give equal bytes.
             save_file(arrays, temporary, metadata={"cala": json.dumps(header)})
     except (OSError, SafetensorError) as error:
-        raise _not_written(path, error) from error
+        raise not_written(path, error) from error
 
 
 def read(
@@ -107,7 +107,7 @@ def read(
     InputError
         With the code `missing_file`, `other_kind`, `newer_file` or (DamagedFile) `damaged_file`.
     """
-    return _read(path, kind, old, _tensors)
+    return _read(path, kind, old, lambda file: _tensors(path, file))
 
 
 def read_mapped(path: Path, kind: str, check: bool = True) -> tuple[Meta, dict[str, Array]]:
@@ -115,7 +115,7 @@ def read_mapped(path: Path, kind: str, check: bool = True) -> tuple[Meta, dict[s
 
     check : read every byte once to check it; without, only the header is read
     """
-    return _read(path, kind, None, lambda file: _maps(path, file), check)
+    return _read(path, kind, None, lambda file: _maps(path, file, file.keys()), check)
 
 
 def _read(
@@ -142,24 +142,31 @@ def _read(
     return meta, arrays
 
 
-def _tensors(file: Any) -> dict[str, Array]:
-    return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+def _tensors(path: Path, file: Any) -> dict[str, Array]:
+    found = {}
+    for name in file.keys():  # noqa: SIM118
+        if file.get_slice(name).get_dtype() == "BF16":  # which NumPy lacks: half of a float32
+            halves = _maps(path, file, [name])[name].astype(np.uint32)
+            found[name] = (halves << 16).view(np.float32)
+        else:
+            found[name] = file.get_tensor(name)
+    return found
 
 
-def _maps(path: Path, file: Any) -> dict[str, Array]:
+def _maps(path: Path, file: Any, names: Iterable[str]) -> dict[str, Array]:
     """Memory maps of the arrays; safetensors has checked where they lie, but does not tell."""
     with path.open("rb") as raw:
         length = int.from_bytes(raw.read(8), "little")
         places = json.loads(raw.read(length))
     maps: dict[str, Array] = {}
-    for name in file.keys():  # noqa: SIM118
+    for name in names:
         part = file.get_slice(name)
         offset = 8 + length + places[name]["data_offsets"][0]
         maps[name] = np.memmap(path, _NUMPY[part.get_dtype()], "r", offset, tuple(part.get_shape()))
     return maps
 
 
-_NUMPY = {"U8": "u1", "I32": "<i4", "I64": "<i8", "F16": "<f2", "F32": "<f4"}
+_NUMPY = {"BF16": "<u2", "U8": "u1", "I32": "<i4", "I64": "<i8", "F16": "<f2", "F32": "<f4"}
 
 
 def _old_meta(path: Path, kind: str, header: dict[str, str], old: Any) -> Meta:
@@ -188,7 +195,8 @@ def newer(path: Path, found: str, known: int) -> InputError:
     )
 
 
-def _not_written(path: Path, error: Exception) -> InputError:
+def not_written(path: Path, error: Exception) -> InputError:
+    """The error for a file that cannot be written."""
     before = "; the file before it is still there" if path.exists() else ""
     return InputError(
         f"{shown(path)} cannot be written ({reason(error)}){before}",
@@ -246,7 +254,7 @@ def write_json(path: Path, kind: str, content: Meta) -> None:
     try:
         write_text(path, text + "\n")
     except OSError as error:
-        raise _not_written(path, error) from error
+        raise not_written(path, error) from error
 
 
 def read_json(path: Path, kind: str) -> Meta:
