@@ -26,7 +26,7 @@ import platformdirs
 from filelock import FileLock, Timeout
 
 from cala import storage
-from cala.errors import CacheWarning, InputError
+from cala.errors import CacheWarning, DamagedFile, InputError
 from cala.files import reason, shown, stamp
 from cala.storage import Array
 
@@ -233,74 +233,47 @@ class Entry:
     info: dict[str, Any]
 
 
-def cached(name: str, key: str, build: Build, source: Path | None = None) -> Entry:
+def cached(name: str, key: str, build: Build, source: Path) -> Entry:
     """The arrays for `key`; one process builds them while others wait.
 
     name : for people who look into the cache; key : a fingerprint of whatever `build` reads
     build : called with a folder for temporary files, which its arrays may be mapped from
-    source : where that lies; what was built from the same place before it changed is removed
+    source : where that lies; what was built from the same place before it changed is replaced
     """
-    path = cache_folder("images") / f"{name}-{key[:32]}.safetensors"
-    entry = _entry(path)
+    place = hashlib.sha256(os.path.abspath(source).encode("utf-8", "surrogateescape")).hexdigest()
+    path = cache_folder("images") / f"{name}-{place[:16]}.safetensors"
+    entry = _entry(path, key)
     if entry is not None:
         return entry
-    origin = None if source is None else os.path.abspath(source)
     with storage.locked(path.with_suffix(".lock"), f"the cache entry {shown(path)}"):
-        entry = _entry(path)  # another process may have built it in the meantime
+        entry = _entry(path, key)  # another process may have built it in the meantime
         if entry is None:
-            _build(path, build, origin)
-            _remove_stale(path, name, origin)
-            entry = _entry(path)
+            work = path.with_suffix(".new")
+            shutil.rmtree(work, ignore_errors=True)  # of a build that was killed
+            try:
+                work.mkdir()
+                info, arrays = build(work)
+                storage.write(path, "images", {"key": key, "info": info}, arrays)
+            except OSError as error:
+                raise storage.not_written(path, error) from error
+            finally:
+                shutil.rmtree(work, ignore_errors=True)
+            entry = _entry(path, key)
     if entry is None:
-        raise InputError(
-            f"the cache entry {shown(path)} cannot be read back",
-            "check the disk, or set CALA_CACHE to another folder",
-        )
+        raise DamagedFile(shown(path), "it cannot be read back", "check the disk")
     return entry
 
 
-def _build(path: Path, build: Build, source: str | None) -> None:
-    work = path.with_suffix(".new")
-    # Under the lock, whatever is here was left by a build that was killed, or by an older version.
-    for left in (work, path.with_suffix("")):
-        shutil.rmtree(left, ignore_errors=True)
-    try:
-        work.mkdir()
-        info, arrays = build(work)
-        storage.write(path, "images", {"source": source, "info": info}, arrays)
-    except OSError as error:
-        raise InputError(
-            f"the cache entry {shown(path)} cannot be written ({reason(error)})",
-            "free some space, or set CALA_CACHE to another folder",
-            code="not_written",
-        ) from error
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-
-
-def _entry(path: Path) -> Entry | None:
+def _entry(path: Path, key: str) -> Entry | None:
     if not path.exists():
         return None
     try:
         # Reading every byte is only worth it when the file was touched.
         remembered("images", [path], lambda: [len(storage.read_mapped(path, "images")[1])])
         meta, arrays = storage.read_mapped(path, "images", check=False)
-        return Entry(arrays, dict(meta["info"]))
+        return Entry(arrays, dict(meta["info"])) if meta["key"] == key else None
     except (InputError, KeyError, TypeError):
         return None
-
-
-def _remove_stale(fresh: Path, name: str, source: str | None) -> None:
-    """Remove what a set that has changed left behind: it may be gigabytes.
-
-    A process that has such an entry open keeps its memory map until it ends.
-    """
-    for path in fresh.parent.glob(f"{name}-*.safetensors"):
-        if source is None or path == fresh or not path.stem.removeprefix(f"{name}-").isalnum():
-            continue
-        with suppress(InputError, OSError):
-            if storage.read_mapped(path, "images", check=False)[0].get("source") == source:
-                path.unlink()
 
 
 def cache_contents() -> dict[str, tuple[int, int]]:

@@ -198,8 +198,6 @@ class ShardRows(StoredRows):
         if isinstance(rows, slice):
             start, stop, step = rows.indices(len(self))
             report_progress("reading", stop, len(self))
-            if self._chosen is None and step == 1:
-                return self._stretch(start, max(start, stop))
             rows = np.arange(start, stop, step)
         if rows.dtype == bool:
             rows = np.flatnonzero(rows)
@@ -217,22 +215,6 @@ class ShardRows(StoredRows):
             digest.update(self._chosen.tobytes())
         return digest.hexdigest()
 
-    def _stretch(self, start: int, stop: int) -> Array:
-        """Rows start..stop-1 of all shards, which lie side by side."""
-        if stop <= start:
-            return np.empty((0, self.shape[1]), self.dtype)
-        found = []
-        for number in range(*self._span(start, stop)):
-            first, last = self._starts[number], self._starts[number + 1]
-            low, high = max(start, first) - first, min(stop, last) - first
-            found.append(self._read(number, int(low), int(high)))
-        return np.concatenate(found) if len(found) != 1 else found[0]
-
-    def _span(self, start: int, stop: int) -> tuple[int, int]:
-        """The first shard that holds rows start..stop-1, and the one behind the last."""
-        first = int(np.searchsorted(self._starts, start, side="right")) - 1
-        return first, int(np.searchsorted(self._starts, stop, side="left"))
-
     def _gather(self, rows: Array) -> Array:
         """Rows in any order: every shard is opened once, and read from its start to its end."""
         result = np.empty((len(rows), self.shape[1]), self.dtype)
@@ -241,23 +223,17 @@ class ShardRows(StoredRows):
         bounds = np.searchsorted(rows[order], self._starts)
         for number in np.flatnonzero(np.diff(bounds)).tolist():
             places = order[bounds[number] : bounds[number + 1]]
-            local = rows[places] - self._starts[number]
+            part, local = self._parts[number], rows[places] - self._starts[number]
             low, high = int(local[0]), int(local[-1]) + 1
             if high - low <= SPARSE * len(local):
-                values = self._read(number, low, high)[local - low]
+                values = part.members.read("x", low, high)[local - low]
             else:
-                values = self._checked(number, self._parts[number].members.take("x", local))
-            result[places] = values
+                values = part.members.take("x", local)
+            try:
+                result[places] = check_features(values)
+            except InputError as error:
+                raise part.damaged(str(error)) from error
         return result
-
-    def _read(self, number: int, low: int, high: int) -> Array:
-        return self._checked(number, self._parts[number].members.read("x", low, high))
-
-    def _checked(self, number: int, rows: Array) -> Array:
-        try:
-            return check_features(rows)
-        except InputError as error:
-            raise self._parts[number].damaged(str(error)) from error
 
 
 def open_shards(folder: str | Path) -> Shards:
