@@ -22,7 +22,7 @@ Make = Callable[[list[int]], Iterator[Tensor]]
 View = Callable[[Tensor], Tensor]
 
 TTA = ("none", "flip")
-LONG_TURN = 2048
+LOOK_UP = 2048  # embeddings that are copied out of the cache at a time
 TURN = 256  # images after which what is done is kept; lost at most when a process is killed
 # Pixels per forward pass. On a processor larger batches make tensors so large that each is handed
 # back to the system and asked for again: half of the time goes there with 16 images of 224 pixels.
@@ -104,8 +104,8 @@ def encode_views(
         views["flip" if kind == "plain" else f"{kind}-flip"] = lambda inputs: inputs.flip(-1)
     work = _Work(encoder, views, digests)
     everything = list(range(len(work.digests)))
-    for start in range(0, len(everything), LONG_TURN):
-        advance(work.look_up(everything[start : start + LONG_TURN]))
+    for start in range(0, len(everything), LOOK_UP):
+        advance(work.look_up(everything[start : start + LOOK_UP]))
     left = [place for place in everything if not work.done(place)]
     size = turn or TURN
     turns = [left[start : start + size] for start in range(0, len(left), size)]
