@@ -108,6 +108,10 @@ class BaseQueryWarning(CalaWarning):
     """Base queries may be images that trained the encoder, so base looks safer than it is."""
 
 
+class CacheWarning(CalaWarning):
+    """The cache cannot be used, so everything is computed again."""
+
+
 class DivergenceWarning(CalaWarning):
     """An adapter was trained with a loss that has no minimum; its shifts mean nothing."""
 

@@ -16,7 +16,7 @@ import numpy as np
 from cala.core.fakes import FakePool, pool_shape
 from cala.data.images import ImageSet, ImageSplit
 from cala.data.sets import open_images
-from cala.errors import CalaWarning, DivergenceWarning, InputError
+from cala.errors import BaseQueryWarning, FallbackWarning, InputError
 from cala.estimator.growing import GrowingClassifier
 from cala.files import counted, reason, shown
 from cala.heads import HEADS
@@ -128,6 +128,7 @@ def fit(
     from cala.encoders.embed import embed
     from cala.encoders.fakes import fake_pool
     from cala.encoders.leakage import held_out
+    from cala.encoders.registry import located
 
     store = Store(Path(out))
     wanted = _check(store, method, max_base_loss, reject, fakes)
@@ -168,7 +169,7 @@ def fit(
     holdout = held_out(split, range(len(found.classes)), coder)
     notes += _fit(classifier, features, names, pool, holdout)
     notes += _about_base(split)
-    uri = coder.name if isinstance(encoder, Encoder) else _lasting(os.fspath(encoder))
+    uri = coder.name if isinstance(encoder, Encoder) else located(encoder)
     ids = dict(zip(classifier.classes_.tolist(), classifier.head_.classes, strict=True))
     index = PhotoIndex.empty().with_photos(new.digests, [ids[name] for name in names.tolist()])
     card = EncoderCard(uri, coder.fingerprint, coder.dim, tta)
@@ -255,7 +256,7 @@ def _once(found: ImageSet) -> tuple[ImageSplit, NewPhotos]:
 def _fit(
     classifier: GrowingClassifier, features: Any, names: Any, pool: FakePool | None, holdout: Any
 ) -> list[Note]:
-    """Fit, and return what cala warned about as notes; a divergence stays a warning."""
+    """Fit, and return what was smaller than asked for as notes; other warnings stay warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         classifier.fit(
@@ -268,7 +269,7 @@ def _fit(
     notes = []
     for warning in caught:
         said = warning.message
-        if isinstance(said, CalaWarning) and not isinstance(said, DivergenceWarning):
+        if isinstance(said, BaseQueryWarning | FallbackWarning):
             notes.append(Note(said.code, PLAIN.get(said.code, str(said))))
         else:
             warnings.warn_explicit(said, warning.category, warning.filename, warning.lineno)
@@ -297,15 +298,3 @@ def _about_base(split: ImageSplit) -> list[Note]:
         "learned about them is uncertain; add more with `cala add`"
     )
     return [Note("few_photos", text)] if few else []
-
-
-def _lasting(uri: str) -> str:
-    """A path that still leads to the encoder's file from another working folder."""
-    from cala.encoders import ENCODERS, LOADERS
-
-    door, _, rest = uri.partition(":")
-    if door == "views":
-        count, _, behind = rest.partition(":")
-        return f"views:{count}:{_lasting(behind)}"
-    named = uri in ENCODERS or uri.partition(":")[0] in LOADERS
-    return uri if named else os.path.abspath(uri)
