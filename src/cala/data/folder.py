@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from cala.data.images import ImageSet
-from cala.data.listing import Listing, class_folders, images_in, open_lazily, preview
+from cala.data.listing import Listing, class_folders, images_in, open_lazily
 from cala.data.sets import DATASETS, DataSet
 from cala.errors import InputError
-from cala.files import shown
+from cala.files import preview, shown
 
 
 class Folder(DataSet):

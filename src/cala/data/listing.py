@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -23,7 +23,7 @@ from cala.data.images import (
     PixelSource,
 )
 from cala.errors import InputError
-from cala.files import counted, shown
+from cala.files import counted, preview, shown
 
 MAX_TEXT = 64 << 20  # bytes of a list of images
 
@@ -194,10 +194,3 @@ def read_text(path: Path) -> str:
 def text_lines(path: Path) -> list[str]:
     """Return the lines of a small file, without empty ones."""
     return [line for line in re.split(r"\r?\n", read_text(path)) if line.strip()]
-
-
-def preview(items: Iterable[str], limit: int = 3) -> str:
-    """Return the first few of many names, for a message."""
-    names = list(items)
-    more = f" and {len(names) - limit:,} more" if len(names) > limit else ""
-    return ", ".join(shown(name) for name in names[:limit]) + more
