@@ -15,8 +15,7 @@ from cala.benchmark.runner import fit_method, run_draw
 from cala.core.fakes import FakePool
 from cala.data.embeddings import load_embeddings, save_embeddings
 from cala.data.protocol import make_protocol
-from cala.encoders.cache import EmbeddingCache
-from cala.encoders.embed import embed
+from cala.encoders.embed import EmbeddingCache, embed
 from cala.encoders.encode import encode_set
 from cala.errors import InputError
 from cala.heads import BaseData, make_head
@@ -144,11 +143,11 @@ def test_a_model_remembers_how_it_looks_at_new_photos(tmp_path):
     model.add([new / "class 7"], "class 7")
     split = cala.model.photos.gather([new / "class 7"])
     several = embed(split, model.encoder, crops=2)
-    head = cala.load(model.path).knowledge.classifier.head_
+    head = cala.load(model.path).current.classifier.head_
     np.testing.assert_allclose(
         head.prototypes[-1], head.fork().add(several, np.full(3, 99)).prototypes[-1], rtol=1e-5
     )
-    assert cala.load(model.path).knowledge.encoder.shot_views == 2
+    assert cala.load(model.path).current.encoder.shot_views == 2
     with pytest.raises(InputError) as caught:
         cala.fit(known, tmp_path / "other", encoder=ENCODER, shot_views=2, fakes="feature")
     assert caught.value.field == "shot_views"

@@ -18,14 +18,14 @@ from cala.benchmark.folder import RunFolder
 from cala.benchmark.headroom_file import keep_headroom
 from cala.benchmark.runner import Cells, Fit, run_cells, say_session
 from cala.benchmark.sources import Own, Source, host_of, source_of
-from cala.benchmark.tables import as_csv, latex, markdown
-from cala.benchmark.terminal import session_notes
+from cala.benchmark.tables import draws_csv, results_table, session_notes
 from cala.benchmark.threads import one_thread
 from cala.data.protocol import Protocol
-from cala.files import write_text
+from cala.files import counted, write_text
 from cala.heads import HEADS, Head
 from cala.records import finished
 from cala.results import Results
+from cala.table import latex, markdown
 
 
 def execute(
@@ -56,6 +56,9 @@ def execute(
         make_draw(name, protocol, data.y_train, data.learnable())
     own = own or {}
     with RunFolder(out, config.resolved(protocol, usual, own)) as folder:
+        if folder.unreadable:
+            lines = counted(folder.unreadable, "line")
+            progress(f"note: {lines} of records.jsonl cannot be read; such cells run again")
         done = finished(folder.records)
         wanted = config.cells
         played = Courses(courses or out / "courses", config.full_sessions)
@@ -103,9 +106,10 @@ def write_summary(out: Path, config: dict[str, object], results: Results) -> Non
     over = f" ± 95 % interval {results.covered(draws)}." if len(draws) > 1 else ""
     notes = session_notes(results, draws, bool(config.get("full_sessions")))
     caption = " ".join([f"{what}, {config.get('split')} images, percent.{over}", *notes])
-    write_text(out / "table.md", markdown(results, draws, caption))
-    write_text(out / "table.tex", latex(results, draws, caption))
-    write_text(out / "table.csv", as_csv(results))
+    table = results_table(results, draws, caption)
+    write_text(out / "table.md", markdown(table))
+    write_text(out / "table.tex", latex(table))
+    write_text(out / "table.csv", draws_csv(results))
 
 
 def _save(

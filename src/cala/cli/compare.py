@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import typer
@@ -11,6 +13,11 @@ from cala.cli import bench
 from cala.cli.options import AS_JSON, REFERENCE
 from cala.errors import InputError
 from cala.files import shown
+from cala.registry import check_choice
+
+SEPARATORS = "-_/=+. "
+LONGEST = 8
+SHORTEST = 4
 
 
 def compare(
@@ -30,25 +37,25 @@ def compare(
 
     from rich.text import Text
 
-    from cala.benchmark.folder import read_run
-    from cala.benchmark.side_by_side import find_method, short_names
-    from cala.benchmark.terminal import console
-    from cala.reports.run import find_runs
+    from cala.cli.terminal import console
+    from cala.records import find_runs, read_run
     from cala.results import Results
 
     called = _called(find_runs(runs))
     short = short_names(list(called))
     records, briefly, aliases = [], {}, {}
     for name, path in called.items():
-        _, finished = read_run(path)
-        for record in finished:
+        run = read_run(path)
+        for note in run.damage:
+            typer.echo(f"note: {shown(name)}: {note}", err=True)
+        for record in run.records:
             full, brief = (f"{n}: {record.method}" for n in (name, short[name]))
             if len(called) == len(runs) == 1:
                 full = brief = record.method
             records.append(replace(record, method=full))
             briefly[full], aliases[full] = brief, (brief, record.method)
     if not records:
-        raise InputError("these runs hold no finished cell")
+        raise InputError("these runs have no finished cell", "finish them with cala run")
     chosen = None if reference is None else find_method(reference, aliases)
     if as_json:
         found = Results(records).as_json(chosen)
@@ -68,3 +75,55 @@ def _called(runs: list[Path]) -> dict[str, Path]:
     paths = list(dict.fromkeys(run.resolve() for run in runs))
     names = [path.name for path in paths]
     return {p.name if names.count(p.name) == 1 else str(p): p for p in paths}
+
+
+def short_names(names: Sequence[str]) -> dict[str, str]:
+    """Each name by what tells it apart from the others; a long rest by its beginning.
+
+    >>> short_names(["cifar100-9432708d96", "cifar100-51c2e0a7b3"])
+    {'cifar100-9432708d96': '9432', 'cifar100-51c2e0a7b3': '51c2'}
+    >>> short_names(["gamma=1", "gamma=10"])
+    {'gamma=1': '1', 'gamma=10': '10'}
+    """
+    start = _common_words(names)
+    rests = [name[start:] for name in names]
+    end = _common_words([rest[::-1] for rest in rests])
+    rests = [rest[: len(rest) - end] for rest in rests]
+    found = {n: _beginning(r, rests) for n, r in zip(names, rests, strict=True)}
+    if "" in found.values() or len(set(found.values())) < len(found):
+        return {name: f"run {i + 1}" for i, name in enumerate(names)}
+    return found
+
+
+def find_method(given: str, aliases: Mapping[str, Sequence[str]]) -> str:
+    """The method that a user means by one of its names; aliases : method -> other names."""
+    if given in aliases:
+        return given
+    found = [method for method, names in aliases.items() if given in names]
+    if len(found) > 1:
+        listed = ", ".join(f"'{method}'" for method in found)
+        raise InputError(
+            f"reference {given!r} is in several runs", f"give one of {listed}", field="reference"
+        )
+    if not found:
+        check_choice("reference", given, aliases)
+    return found[0]
+
+
+def _common_words(names: Sequence[str]) -> int:
+    """How many letters several names begin with in common, whole words only."""
+    if len(names) < 2:
+        return 0
+    columns = zip(*names, strict=False)
+    common = "".join(c[0] for c in itertools.takewhile(lambda c: len(set(c)) == 1, columns))
+    return max((i + 1 for i, letter in enumerate(common) if letter in SEPARATORS), default=0)
+
+
+def _beginning(rest: str, others: Sequence[str]) -> str:
+    """The rest of a name, or as much of a long one as no other begins with."""
+    if len(rest) <= LONGEST:
+        return rest
+    for end in range(SHORTEST, LONGEST + 1):
+        if sum(other.startswith(rest[:end]) for other in others) == 1:
+            return rest[:end].rstrip(SEPARATORS)
+    return ""

@@ -12,7 +12,7 @@ import typer
 
 from cala.cli.options import KIND
 from cala.cli.progress import progress
-from cala.files import counted, shown
+from cala.files import counted, preview, shown
 
 if TYPE_CHECKING:
     from cala.data.check import Coverage, DataReport
@@ -114,32 +114,20 @@ def _image_lines(r: DataReport, limit: int) -> Iterator[str]:
 
 def _coverage_lines(c: Coverage, limit: int) -> Iterator[str]:
     yield f"protocol {c.name}: {c.base} base + {c.sessions} × ({c.way}-way {c.shot}-shot)"
-    for kind, found, wanted in zip(
-        ("base", "novel"), c.classes_found, c.classes_expected, strict=True
-    ):
-        images = (
-            f", {part.found:,} of {part.expected:,} {part.split} images"
-            for part in c.parts
-            if part.kind == kind
-        )
-        yield f"  {kind}: {found} of {wanted} classes{''.join(images)}"
-    there = c.shots_expected - len(c.missing_shots)
-    yield f"  published shots: {there} of {c.shots_expected}"
+    for what, (there, wanted) in c.found.items():
+        yield f"  {what}: {there:,} of {wanted:,}"
     for what, names in (
         ("classes without an image", c.missing),
         ("classes that the protocol does not have", c.unknown),
         ("missing shots", c.missing_shots),
     ):
         if names:
-            yield f"  {what} ({len(names):,}): {_some(names, limit)}"
-    for part in c.parts:
-        lacking = f"  missing {part.kind} {part.split} images"
-        if part.short:
-            total, classes = sum(part.short.values()), counted(len(part.short), "class")
-            each = [f"{name} {n:,}" for name, n in part.short.items()]
-            yield f"{lacking} ({total:,} in {classes}): {_some(each, limit)}"
-        elif part.found != part.expected:
-            yield f"{lacking}: {max(part.expected - part.found, 0):,} in all"
+            yield f"  {what} ({len(names):,}): {preview(names, limit)}"
+    for part, short in c.short.items():
+        if short:
+            total, classes = f"{sum(short.values()):,}", counted(len(short), "class")
+            each = [f"{name} {n:,}" for name, n in short.items()]
+            yield f"  missing {part} ({total} in {classes}): {preview(each, limit)}"
 
 
 def _embedding_lines(r: DataReport, limit: int) -> Iterator[str]:
@@ -158,11 +146,11 @@ def _embedding_lines(r: DataReport, limit: int) -> Iterator[str]:
     yield f"scale: {'not given' if r.scale is None else f'{r.scale:g}'}"
     yield f"held-out rows: {held}"
     yield f"fake classes: {fakes}"
-    yield f"class names: {_some(r.class_names or (), limit) or 'none'}"
+    yield f"class names: {preview(r.class_names or (), limit) or 'none'}"
     yield f"file names: {' and '.join(r.names) or 'none'}"
     yield from _provenance_lines(r.provenance or {}, limit)
     if r.ignored:
-        yield f"ignored, not known to cala: {_some(r.ignored, limit)}"
+        yield f"ignored, not known to cala: {preview(r.ignored, limit)}"
     yield "in order"
 
 
@@ -198,11 +186,6 @@ def _text(value: Any, limit: int) -> str:
     if value is None or isinstance(value, bool):
         return {None: "none", True: "yes", False: "no"}[value]
     return shown(value)
-
-
-def _some(names: Sequence[str], limit: int) -> str:
-    more = f" and {len(names) - limit:,} more" if len(names) > limit else ""
-    return ", ".join(shown(name) for name in names[:limit]) + more
 
 
 def _listed(title: str, lines: Sequence[str], limit: int) -> Iterator[str]:

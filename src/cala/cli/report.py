@@ -48,7 +48,7 @@ def report(
 
 def after_run(place: Path) -> str:
     """Make the report of a run that has just ended; where it is and what it shows."""
-    from cala.benchmark.terminal import console
+    from cala.cli.terminal import console
     from cala.reports.build import make_report
 
     made = make_report([place], place / "report")

@@ -18,11 +18,10 @@ from typing_extensions import Self
 from cala.core.rejection import Rejection
 from cala.errors import InputError
 from cala.estimator.arguments import (
-    as_floats,
+    array,
     check_adapted,
     check_frozen,
     fake_pool,
-    finite_rows,
     holdout_mask,
     rejection_rate,
     seed_of,
@@ -30,9 +29,9 @@ from cala.estimator.arguments import (
     whole_number,
 )
 from cala.estimator.labels import find_label, given_labels, labels_like, some_labels
-from cala.heads import BaseData, Head, make_head
-from cala.heads.checks import check_operating_point, is_auto
-from cala.heads.rejection import familiarity, fit_rejection
+from cala.heads import BaseData, make_head
+from cala.heads.checks import check_features, check_operating_point, is_auto
+from cala.heads.rejection import fit_rejection
 from cala.registry import check_choice
 
 PRESETS = (None, "paper")
@@ -50,7 +49,7 @@ SWAPPING = threading.Lock()  # held for a comparison and an assignment, never wh
 
 
 class GrowingClassifier:
-    """What `CalaClassifier` does, for callers who have arrays of numbers at hand already."""
+    """What `CalaClassifier` does, without scikit-learn: `model` and `app` use it."""
 
     classes_: NDArray[Any]
     n_features_in_: int
@@ -116,26 +115,33 @@ class GrowingClassifier:
         fake_shots : array of shape (P, M, d), optional
             The images of `fake` as they are embedded when they are shots, where shots of new
             classes are embedded otherwise than queries: averaged over several views, for example.
+
+        Returns
+        -------
+        self
+
+        Examples
+        --------
+        >>> from cala import CalaClassifier
+        >>> X = [[1, 0, 0], [1, 0.1, 0], [0, 1, 0], [0.1, 1, 0]]
+        >>> CalaClassifier("nearest-mean").fit(X, ["a", "a", "b", "b"]).predict([[0.9, 0.2, 0]])
+        array(['a'], dtype='<U1')
         """
         draft = copy.copy(self)  # whatever fails or is interrupted leaves this one as it was
         X, y = draft._labelled(X, given_labels(y), first=True)
         classes, columns = np.unique(y, return_inverse=True)
         if len(classes) < 2:
-            raise InputError(
-                f"fit got 1 class ({classes[0]!r}): give at least two base classes, then add more "
-                "with partial_fit"
-            )
+            detail = f"fit got 1 class ({classes[0]!r})"
+            fix = "give at least two base classes, then add more with partial_fit"
+            raise InputError(detail, fix, field="y", code="one_class")
         check_operating_point(self.objective, self.max_base_loss)
         head = self._make_head()
         if self.objective != "accuracy" or self.max_base_loss is not None:
             check_adapted(self.method, head)
-        data = BaseData(
-            as_floats(X),
-            columns,
-            fakes=fake_pool(fake, pairs, fake_shots),
-            holdout=holdout_mask(holdout, len(X)),
-        )
+        fakes, held = fake_pool(fake, pairs, fake_shots), holdout_mask(holdout, len(X))
+        data = BaseData(X, columns, fakes=fakes, holdout=held)
         head.fit_base(data)
+        draft.n_features_in_ = head.dim
         if head.adapted:
             head.set_operating_point(self.objective, self.max_base_loss)
         draft._rejection = fit_rejection(head, data, novel=self.expected_novel)
@@ -147,8 +153,24 @@ class GrowingClassifier:
     def partial_fit(self, X: Any, y: Any) -> Self:
         """Add classes never seen before; fold examples of known classes into their means.
 
-        X : array of shape (n, d); y : array of shape (n,), labels that fit the type of those
-            given to `fit`
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            Embeddings.
+        y : array of shape (n,)
+            Their labels, of the type of those given to `fit`.
+
+        Returns
+        -------
+        self
+
+        Examples
+        --------
+        >>> from cala import CalaClassifier
+        >>> X = [[1, 0, 0], [1, 0.1, 0], [0, 1, 0], [0.1, 1, 0]]
+        >>> model = CalaClassifier("nearest-mean").fit(X, ["a", "a", "b", "b"])
+        >>> model.partial_fit([[0.0, 0.0, 1.0]], ["c"]).classes_
+        array(['a', 'b', 'c'], dtype='<U1')
         """
         return self._change(lambda now: now._added(X, y))
 
@@ -165,7 +187,7 @@ class GrowingClassifier:
         new = names[is_new]
         ids.update((name, self._next_id + i) for i, name in enumerate(new.tolist()))
         codes = np.array([ids[name] for name in names.tolist()])[inverse]
-        head = self._head.fork().add(as_floats(X), codes)
+        head = self._head.fork().add(X, codes)
         return {
             "_head": head,
             "classes_": np.concatenate([self.classes_, new]),
@@ -173,39 +195,74 @@ class GrowingClassifier:
         }
 
     def forget(self, label: Any) -> Self:
-        """Remove a class. Similarity to base still counts a forgotten base class."""
+        """Remove a class.
+
+        Similarity to base still counts a forgotten base class.
+
+        Parameters
+        ----------
+        label : str or number
+            One of `classes_`.
+
+        Returns
+        -------
+        self
+
+        Examples
+        --------
+        >>> from cala import CalaClassifier
+        >>> X = [[1, 0, 0], [1, 0.1, 0], [0, 1, 0], [0.1, 1, 0]]
+        >>> model = CalaClassifier("nearest-mean").fit(X, ["a", "a", "b", "b"])
+        >>> model.partial_fit([[0.0, 0.0, 1.0]], ["c"]).forget("a").classes_
+        array(['b', 'c'], dtype='<U1')
+        """
         return self._change(lambda now: now._without(label))
 
     def _without(self, label: Any) -> dict[str, Any]:
         self._fitted_head()
         column = find_label(label, self.classes_)
         if column is None:
-            raise InputError(
-                f"cannot forget {label!r}: known classes are {some_labels(self.classes_)}"
-            )
+            raise _unknown_class("forget", label, self.classes_)
         try:
             head = self._head.fork().forget(self._head.classes[column])
-        except InputError:  # heads know classes by number only
-            raise InputError(
-                f"cannot forget {label!r}: two classes, one of them base, must remain"
-            ) from None
+        except InputError as error:  # heads know classes by number only
+            raise InputError(f"cannot forget {label!r}", error.fix, code=error.code) from None
         return {"_head": head, "classes_": np.delete(self.classes_, column)}
 
     def rename(self, old: Any, new: Any) -> Self:
-        """Give a class another label, which no other class has; nothing else changes."""
+        """Give a class another label; nothing else changes.
+
+        Parameters
+        ----------
+        old : str or number
+            One of `classes_`.
+        new : str or number
+            A label that no other class has.
+
+        Returns
+        -------
+        self
+
+        Examples
+        --------
+        >>> from cala import CalaClassifier
+        >>> X = [[1, 0, 0], [1, 0.1, 0], [0, 1, 0], [0.1, 1, 0]]
+        >>> model = CalaClassifier("nearest-mean").fit(X, ["a", "a", "b", "b"])
+        >>> model.rename("a", "robin").classes_
+        array(['robin', 'b'], dtype='<U5')
+        """
         return self._change(lambda now: now._renamed(old, new))
 
     def _renamed(self, old: Any, new: Any) -> dict[str, Any]:
         self._fitted_head()
         column = find_label(old, self.classes_)
         if column is None:
-            raise InputError(
-                f"cannot rename {old!r}: known classes are {some_labels(self.classes_)}"
-            )
+            raise _unknown_class("rename", old, self.classes_)
         label = labels_like(given_labels([new]), self.classes_)
         taken = find_label(new, self.classes_)
         if taken not in (None, column):
-            raise InputError(f"cannot rename {old!r} to {new!r}: there is such a class already")
+            detail = f"cannot rename {old!r} to {new!r}"
+            raise InputError(detail, "choose a label that no class has", code="label_taken")
         classes = self.classes_.astype(np.result_type(self.classes_.dtype, label.dtype))
         classes[column] = label[0]
         return {"classes_": classes}
@@ -219,12 +276,28 @@ class GrowingClassifier:
     ) -> Self:
         """Move along the base/novel trade-off, without any image. Give one of the three.
 
-        objective : "accuracy" (where the adapter was trained to be) or "harmonic" (largest
-            harmonic mean of base and novel accuracy on fake classes)
-        max_base_loss : as far towards the new classes as this loss of base accuracy allows,
-            against what it is without any new class (so 0.01 is stricter than it sounds); the
-            shift follows the classes that arrive, so that no more is lost
-        delta : the shift itself
+        Parameters
+        ----------
+        objective : {"accuracy", "harmonic"}, default="accuracy"
+            "accuracy" is where the adapter was trained to be, "harmonic" the largest harmonic
+            mean of base and novel accuracy on fake classes.
+        max_base_loss : float, optional
+            As far towards the new classes as this loss of base accuracy allows, against what it
+            is without any new class. The shift follows the classes that arrive.
+        delta : float, optional
+            The shift itself.
+
+        Returns
+        -------
+        self
+
+        Examples
+        --------
+        >>> from cala import CalaClassifier
+        >>> X = [[1, 0, 0], [1, 0.1, 0], [0, 1, 0], [0.1, 1, 0]]
+        >>> model = CalaClassifier("la", shots=1).fit(X, ["a", "a", "b", "b"], holdout="all")
+        >>> model.set_operating_point(delta=0.5).delta_
+        0.5
         """
         return self._change(lambda now: now._moved(objective, max_base_loss, delta))
 
@@ -250,58 +323,175 @@ class GrowingClassifier:
                     return self
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The most likely class of each row: (n,)."""
+        """Predict the class of each row.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            Embeddings.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            Labels.
+
+        Examples
+        --------
+        >>> from cala import CalaClassifier
+        >>> X = [[1, 0, 0], [1, 0.1, 0], [0, 1, 0], [0.1, 1, 0]]
+        >>> model = CalaClassifier("nearest-mean").fit(X, ["a", "a", "b", "b"])
+        >>> model.predict([[0.9, 0.2, 0.0]])
+        array(['a'], dtype='<U1')
+        """
         now = copy.copy(self)
         best = np.concatenate([z.argmax(1) for z in now._logits(X)])
         return now.classes_[best]
 
     def predict_proba(self, X: Any) -> NDArray[Any]:
-        """Probabilities, columns as in `classes_`: (n, n_classes).
+        """Predict how likely each class is.
 
-        The softmax of the adjusted logits, at a temperature that held-out classes decided.
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            Embeddings.
+
+        Returns
+        -------
+        ndarray of shape (n, n_classes)
+            The softmax of the adjusted logits, at a temperature that held-out classes decided;
+            columns as in `classes_`.
+
+        Examples
+        --------
+        >>> from cala import CalaClassifier
+        >>> X = [[1, 0, 0], [1, 0.1, 0], [0, 1, 0], [0.1, 1, 0]]
+        >>> model = CalaClassifier("nearest-mean").fit(X, ["a", "a", "b", "b"])
+        >>> model.predict_proba([[0.9, 0.2, 0.0]]).argmax(1)
+        array([0])
         """
         now = copy.copy(self)
         return np.concatenate([now._head.probabilities(z) for z in now._logits(X)])
 
     def sorted_proba(self, X: Any) -> NDArray[Any]:
-        """`predict_proba` with its columns in the sorted order of the labels: (n, n_classes).
+        """`predict_proba` with its columns in the sorted order of the labels.
 
         scikit-learn's `log_loss` and `roc_auc_score` take columns in that order for granted and
         do not look at `classes_`, whose order is that of arrival.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            Embeddings.
+
+        Returns
+        -------
+        ndarray of shape (n, n_classes)
+            Probabilities.
+
+        Examples
+        --------
+        >>> from cala import CalaClassifier
+        >>> X = [[1, 0, 0], [1, 0.1, 0], [0, 1, 0], [0.1, 1, 0]]
+        >>> model = CalaClassifier("nearest-mean").fit(X, ["a", "a", "b", "b"])
+        >>> model.rename("a", "z").sorted_proba([[0.9, 0.2, 0.0]]).argmax(1)
+        array([1])
         """
         now = copy.copy(self)
         return now.predict_proba(X)[:, np.argsort(now.classes_, kind="stable")]
 
     def decision_function(self, X: Any) -> NDArray[Any]:
-        """Adjusted logits (n, n_classes); with two classes their difference (n,)."""
+        """Compute the adjusted logits.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            Embeddings.
+
+        Returns
+        -------
+        ndarray of shape (n, n_classes), or (n,) with two classes
+            With two classes the logit of the second less that of the first.
+
+        Examples
+        --------
+        >>> from cala import CalaClassifier
+        >>> X = [[1, 0, 0], [1, 0.1, 0], [0, 1, 0], [0.1, 1, 0]]
+        >>> model = CalaClassifier("nearest-mean").fit(X, ["a", "a", "b", "b"])
+        >>> model.decision_function([[0.9, 0.2, 0.0]]) < 0
+        array([ True])
+        """
         now = copy.copy(self)
         z = np.concatenate(list(now._logits(X)))
         return z[:, 1] - z[:, 0] if z.shape[1] == 2 else z
 
     def familiarity(self, X: Any) -> NDArray[np.float64]:
-        """How well the best-fitting class fits: (n,) p-values, 1 where this cannot be told.
+        """Tell how well the best-fitting class fits each row.
 
-        About the share of genuine images of that class that fit no better. It depends neither on
-        the operating point nor on β.
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            Embeddings.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            p-values: about the share of genuine images of that class that fit no better, 1 where
+            this cannot be told. They depend neither on the operating point nor on β.
+
+        Examples
+        --------
+        >>> from cala import CalaClassifier
+        >>> X = [[1, 0, 0], [1, 0.1, 0], [0, 1, 0], [0.1, 1, 0]]
+        >>> model = CalaClassifier("nearest-mean").fit(X, ["a", "a", "b", "b"])
+        >>> model.familiarity(X).shape
+        (4,)
         """
         now = copy.copy(self)
-        head, X = now._fitted_head(), now._rows(X)
-        parts = [familiarity(head, now._rejection, as_floats(X[rows])) for rows in _slices(head, X)]
-        return np.concatenate(parts)
+        host = now._fitted_head().host
+        logits = (host.unit_logits(unit) for unit in now._embedded(X))
+        counts, n_base = host.table.counts, host.n_base
+        return np.concatenate([now._rejection.p_values(z, counts, n_base) for z in logits])
 
     def is_unknown(self, X: Any, rate: float = 0.05) -> NDArray[np.bool_]:
-        """Rows that no class fits: (n,) bool.
+        """Tell which rows no class fits.
 
-        rate : share of genuine images, of base and of few-shot classes alike, that may be turned
-            away at the most
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            Embeddings.
+        rate : float, default=0.05
+            Share of genuine images, of base and of few-shot classes alike, that may be called
+            unknown.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            True where a row is unknown.
+
+        Examples
+        --------
+        >>> from cala import CalaClassifier
+        >>> X = [[1, 0, 0], [1, 0.1, 0], [0, 1, 0], [0.1, 1, 0]]
+        >>> model = CalaClassifier("nearest-mean").fit(X, ["a", "a", "b", "b"])
+        >>> model.is_unknown(X, rate=0.01)
+        array([False, False, False, False])
         """
         return self.familiarity(X) < rejection_rate(rate)
 
     def _logits(self, X: Any) -> Iterator[NDArray[Any]]:
-        """To be asked of a copy, whose head stays the same from the first rows to the last."""
-        head, X = self._fitted_head(), self._rows(X)
-        for rows in _slices(head, X):
-            yield head.logits(as_floats(X[rows]))
+        head = self._fitted_head()
+        return (head.unit_logits(unit) for unit in self._embedded(X))
+
+    def _embedded(self, X: Any) -> Iterator[NDArray[Any]]:
+        """Some rows at a time as the head works on them.
+
+        To be asked of a copy, whose head stays the same from the first rows to the last.
+        """
+        head = self._fitted_head()
+        X = check_features(self._rows(X), dim=head.dim, dtype=head.dtype)
+        cached = CACHED // max(len(head.classes), head.dim)
+        size = min(PREDICT_ROWS, max(FEWEST_ROWS, cached))
+        return (head.embed(X[start : start + size]) for start in range(0, len(X), size))
 
     # A head is never changed once it is in place, so one read of it is one state.
 
@@ -358,14 +548,14 @@ class GrowingClassifier:
     # What scikit-learn would have of X and y, and of an estimator without a fit.
 
     def _labelled(self, X: Any, y: NDArray[Any], first: bool) -> tuple[NDArray[Any], NDArray[Any]]:
-        X = finite_rows(X, None if first else self.n_features_in_)
-        if np.shape(y) != (len(X),):
-            raise InputError(f"y has shape {np.shape(y)}: give one label for each of {len(X)} rows")
-        self.n_features_in_ = X.shape[1]
+        X, y = check_features(array("X", X)), np.asarray(y)
+        if y.shape != X.shape[:1]:
+            fix = f"give one label for each of {len(X)} rows"
+            raise InputError(f"y has shape {y.shape}", fix, field="y")
         return X, y
 
     def _rows(self, X: Any) -> NDArray[Any]:
-        return finite_rows(X, self.n_features_in_)
+        return array("X", X)
 
     def _not_fitted(self, message: str) -> Exception:
         return AttributeError(message)
@@ -394,8 +584,7 @@ class GrowingClassifier:
         return make_head(options.pop("method"), seed=seed, adapter=adapter, **options)
 
 
-def _slices(head: Head, X: NDArray[Any]) -> Iterator[slice]:
-    """Rows that are predicted together."""
-    cached = CACHED // max(len(head.classes), X.shape[1])
-    size = min(PREDICT_ROWS, max(FEWEST_ROWS, cached))
-    return (slice(start, start + size) for start in range(0, len(X), size))
+def _unknown_class(verb: str, label: Any, classes: NDArray[Any]) -> InputError:
+    """The error for a label that no class has."""
+    detail = f"cannot {verb} {label!r}"
+    return InputError(detail, f"known classes are {some_labels(classes)}", code="unknown_class")
