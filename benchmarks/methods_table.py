@@ -118,7 +118,7 @@ def hosts(results: Results, draws: list[str], reference: str = "nearest-mean") -
     heads = [HEADINGS[c] for c in JUDGED]
     lines = [f"| host | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
     for host, methods in by_host(results.methods).items():
-        if host != reference:
+        if host != reference and split_name(methods[0])[1] is None:
             cells = [results.difference(methods[0], reference, c, draws) for c in JUDGED]
             lines.append(f"| {host} | {' | '.join(map(shown, cells))} |")
     return lines
