@@ -166,8 +166,8 @@ def test_a_full_disk_is_said(embeddings, tmp_path, inside, monkeypatch):
     code, _, err = inside(*small_run(embeddings, tmp_path / "run"))
     assert code == 2
     assert err.endswith(
-        "error: No space left on device for a file: make room or choose another folder; the same "
-        "command goes on with what is there\n"
+        "error: No space left on device for a file: free some space or choose another folder, "
+        "then rerun the same command to resume\n"
     )
 
 

@@ -43,15 +43,16 @@ def test_one_forward_per_image_and_nothing_the_second_time(tmp_path):
 def test_all_sessions_of_cifar100_take_10000_test_forwards():
     """The field's loop extracts 72,000: 60, 65, … 100 classes' test images, session by session."""
     from cala.benchmark.config import RunConfig
-    from cala.benchmark.runner import run_cells
+    from cala.benchmark.runner import run_records
+    from cala.benchmark.task import BenchTask
     from cala.data.protocol import make_protocol
 
     images, encoder = noise_set([6] * 100, [100] * 100), counting_encoder()
     protocol = make_protocol(100, 60, 5, 5, 8)
     data = encode_set(images, encoder, base=range(60), pairs=0).relabelled(protocol)
     config = RunConfig("noise", ("nearest-mean",), ("random:0", "random:1"))
-    cells = list(run_cells(config, Source(data, ""), protocol))
-    assert [len(records) for records in cells] == [9, 9]
+    records = run_records(config, BenchTask(Source(data, ""), protocol))
+    assert len(records) == 2 * 9
     assert encoder.forward.images == 600 + 10_000
 
 

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 from cala.errors import InputError
 from cala.training.devices import Single, joining, make_ranks
-from cala.training.place import CHECKPOINT, ENCODER
+from cala.training.run_dir import CHECKPOINT, ENCODER
 from cala.training.session import train_base
 from conftest import missing
 from training.small import RECIPE, session

@@ -14,8 +14,8 @@ from cala.encoders.weights import load_encoder_file, save_encoder
 from cala.errors import InputError
 from cala.training.checkpoint import load_checkpoint, save_checkpoint
 from cala.training.images import base_rows
-from cala.training.place import CHECKPOINT, ENCODER, LOG
 from cala.training.recipes import RECIPES
+from cala.training.run_dir import CHECKPOINT, ENCODER, LOG
 from cala.training.session import train_base
 from encoders.tiny import noise_set
 from training.small import RECIPE, Small, session

@@ -50,7 +50,7 @@ def _version(value: bool) -> None:
 @app.callback()
 def _root(
     version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Show the version and stop."
+        False, "--version", callback=_version, is_eager=True, help="Show the version and exit."
     ),
 ) -> None:
     """Teach a frozen vision model new classes from a handful of images."""
@@ -84,7 +84,7 @@ flow(app)
 
 
 class Stopped(BaseException):
-    """Ctrl-C. The command line library would swallow the usual exception without a word."""
+    """Ctrl-C. The command line library would swallow KeyboardInterrupt silently."""
 
 
 def _stop(*_: object) -> None:
@@ -92,7 +92,7 @@ def _stop(*_: object) -> None:
 
 
 def main() -> None:
-    """Entry point: an error of the user's is one line and exit code 2, never a traceback."""
+    """Entry point: a user's error is one line and exit code 2, never a traceback."""
     first = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGINT, _stop) if first else None
     try:
@@ -105,13 +105,13 @@ def main() -> None:
             raise
         where = f" for {shown(error.filename)}" if error.filename else ""
         typer.echo(
-            f"error: {reason(error)}{where}: make room or choose another folder; the same command "
-            "goes on with what is there",
+            f"error: {reason(error)}{where}: free some space or choose another folder, then rerun "
+            "the same command to resume",
             err=True,
         )
         sys.exit(2)
     except (KeyboardInterrupt, Stopped):
-        typer.echo("interrupted; the same command continues where it stopped", err=True)
+        typer.echo("interrupted; rerun the same command to resume", err=True)
         sys.exit(130)
     finally:
         if before is not None:

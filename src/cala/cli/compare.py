@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from cala.cli import bench
-from cala.cli.options import AS_JSON, REFERENCE
+from cala.cli.options import REFERENCE, SUMMARY_AS_JSON
 from cala.errors import InputError
 from cala.files import shown
 
@@ -16,7 +16,7 @@ from cala.files import shown
 def compare(
     runs: list[Path] = typer.Argument(..., help="Run folders."),
     reference: str | None = REFERENCE,
-    as_json: bool = AS_JSON,
+    as_json: bool = SUMMARY_AS_JSON,
 ) -> None:
     """Put runs side by side; differences are paired.
 
@@ -30,7 +30,7 @@ def compare(
 
     from rich.text import Text
 
-    from cala.benchmark.folder import read_run
+    from cala.benchmark.run_folder import read_run
     from cala.benchmark.side_by_side import find_method, short_names
     from cala.benchmark.terminal import console
     from cala.reports.run import find_runs

@@ -8,14 +8,13 @@ import textwrap
 
 import typer
 
+from cala.cli.options import AS_JSON
+
 
 def register(app: typer.Typer) -> None:
     app.command()(methods)
     app.command()(datasets)
     app.command()(encoders)
-
-
-AS_JSON = typer.Option(False, "--json", help="For machines.")
 
 
 def methods(as_json: bool = AS_JSON) -> None:

@@ -1,4 +1,4 @@
-"""Courses on disk: a session that trains an encoder takes minutes, so none is played twice."""
+"""Session logits on disk: sessions that train an encoder take minutes, so none runs twice."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from cala.benchmark.courses import Classroom, Course
+from cala.benchmark.encoder_sessions import SessionLogits, SessionPlayer
 from cala.benchmark.sources import Source, host_of
 from cala.data.protocol import Protocol, ShotDraw
 from cala.files import atomic, clear_leftovers
@@ -19,13 +19,15 @@ from cala.heads import HEADS, Head
 SCHEMA = 1
 
 
-class Courses:
-    """The courses of a run, by host, draw and seed; played when first asked for."""
+class SessionCache:
+    """The session logits of a run, by host, draw and seed; computed when first asked for."""
 
     def __init__(self, folder: Path | None, full: bool) -> None:
         self.folder, self.full = folder, full
-        self._room: tuple[tuple[str, int], Classroom] | None = None  # the last one: it is large
-        self._kept: dict[tuple[str, str, int], Course] = {}
+        self._player: tuple[tuple[str, int], SessionPlayer] | None = (
+            None  # the last one: it is large
+        )
+        self._kept: dict[tuple[str, str, int], SessionLogits] = {}
 
     def of(
         self,
@@ -36,26 +38,26 @@ class Courses:
         draw: ShotDraw,
         seed: int,
         progress: Callable[[int], None] = lambda session: None,
-    ) -> Course | None:
-        """The course of a method's host; None where the encoder stays as it is."""
+    ) -> SessionLogits | None:
+        """The session logits of a method's host; None if it leaves the encoder as it is."""
         host = host_of(method)
         if not HEADS[host].traits.changes_encoder:
             return None
         found = self.find(host, draw.name, seed)
         if found is None:
-            if self._room is None or self._room[0] != (host, seed):
-                room = Classroom(host, head, source, protocol, seed, self.full)
-                self._room = (host, seed), room
-            found = self._room[1].play(draw, progress)
+            if self._player is None or self._player[0] != (host, seed):
+                player = SessionPlayer(host, head, source, protocol, seed, self.full)
+                self._player = (host, seed), player
+            found = self._player[1].play(draw, progress)
             self.keep(host, draw.name, seed, found)
         return found
 
-    def find(self, host: str, draw: str, seed: int) -> Course | None:
-        """A course that was played before; None if it was not."""
+    def find(self, host: str, draw: str, seed: int) -> SessionLogits | None:
+        """Session logits that are there already; None if they are not."""
         key = (host, draw, seed)
         return self._kept.get(key) or self._read(key)
 
-    def keep(self, host: str, draw: str, seed: int, course: Course) -> None:
+    def keep(self, host: str, draw: str, seed: int, course: SessionLogits) -> None:
         key = (host, draw, seed)
         self._write(key, course)
         if self.folder is None:
@@ -67,7 +69,7 @@ class Courses:
         host, draw, seed = key
         return self.folder / f"{host}-{draw.replace(':', '-')}-{seed}.safetensors"
 
-    def _read(self, key: tuple[str, str, int]) -> Course | None:
+    def _read(self, key: tuple[str, str, int]) -> SessionLogits | None:
         path = self._path(key)
         if path is None or not path.exists():
             return None
@@ -80,9 +82,9 @@ class Courses:
             cost = (meta["seconds"], meta["encoding"], meta["encoded"], meta["bytes"])
         except (OSError, SafetensorError, ValueError, KeyError, TypeError):
             return None  # damaged: play it again
-        return Course(logits, *cost)
+        return SessionLogits(logits, *cost)
 
-    def _write(self, key: tuple[str, str, int], course: Course) -> None:
+    def _write(self, key: tuple[str, str, int], course: SessionLogits) -> None:
         path = self._path(key)
         if path is None:
             return
