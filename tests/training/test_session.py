@@ -105,7 +105,7 @@ def test_seeds_decide(whole, tmp_path):
 
 
 def test_a_finished_run_stays(whole):
-    with pytest.raises(InputError, match=r"holds a training run already.*--resume"):
+    with pytest.raises(InputError, match="--resume"):
         train_base(session(whole))
     before = (whole / ENCODER).read_bytes()
     assert train_base(session(whole), resume=True) is not None
@@ -156,7 +156,7 @@ def test_hold_out_is_never_trained_on():
     ("changes", "message"),
     [
         ({"n_base": 1}, "1 base class is not enough"),
-        ({"n_base": 9}, "9 base classes were asked for, there are 4"),
+        ({"n_base": 9}, "there are no 9 base classes: use at most 4"),
         ({"holdout": 12}, "class class 0 has 12 training images, of which 12"),
         ({"holdout": -1}, "holdout is -1"),
         ({"recipe": RECIPE.changed(batch=31)}, r"batch of 31 is larger than the 30.*--batch"),
@@ -177,7 +177,7 @@ def test_a_checkpoint_of_another_run_is_refused(whole):
     with pytest.raises(InputError, match="its seed is 0, not 1"):
         train_base(session(whole, seed=1), resume=True)
     other = RECIPE.changed(encoder="small-gn")
-    both = 'its recipe.encoder is "small-bn", not "small-gn"; its seed is 0, not 1. Use the same'
+    both = 'its recipe.encoder is "small-bn", not "small-gn"; its seed is 0, not 1: use the same'
     with pytest.raises(InputError, match=both):
         train_base(session(whole, recipe=other, seed=1), resume=True)
 
@@ -267,7 +267,7 @@ def test_a_run_that_began_meanwhile_is_not_overwritten(whole, tmp_path, monkeypa
         return base_rows(images, *options)
 
     monkeypatch.setattr("cala.training.session.base_rows", late)
-    with pytest.raises(InputError, match="holds a training run already"):
+    with pytest.raises(InputError, match="already holds a training run"):
         train_base(session(out))
 
 
