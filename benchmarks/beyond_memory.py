@@ -133,8 +133,8 @@ def measure(shards: Path, size: Size, method: str) -> dict[str, float]:
     from cala.benchmark.runner import fit_method, run_draw
     from cala.benchmark.task import make_draw
     from cala.data.embeddings import load_embeddings
+    from cala.data.progress import progress_to
     from cala.data.protocol import make_protocol
-    from cala.data.watching import watching
     from cala.errors import BaseQueryWarning
 
     warnings.simplefilter("ignore", BaseQueryWarning)
@@ -146,12 +146,12 @@ def measure(shards: Path, size: Size, method: str) -> dict[str, float]:
     data = load_embeddings(shards).relabelled(protocol)
     draw = make_draw("random:0", protocol, data)
     found["open"], _ = clock.lap()
-    with watching(passes(f"{method}: fit")):
+    with progress_to(passes(f"{method}: fit")):
         head = fit_method(method, data, protocol)
     found["fit"], found["fit processor"] = clock.lap()
     found["fit peak"] = peak()
     added: list[float] = []
-    with watching(passes(f"{method}: scoring")):
+    with progress_to(passes(f"{method}: scoring")):
         sessions = run_draw(head, data, protocol, draw, added=lambda took, _: added.append(took))
     found["add"] = sum(added) / len(added)
     found["score"], found["score processor"] = clock.lap()

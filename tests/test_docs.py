@@ -57,12 +57,12 @@ def test_every_equation_is_on_the_map():
 
 def test_every_encoder_is_on_its_page():
     from cala.encoders import ARCHITECTURES
-    from cala.encoders.registry import DOORS, ENCODERS
+    from cala.encoders.registry import ENCODERS, LOADERS
 
     text = (ROOT / "docs" / "encoders.md").read_text("utf-8")
     # Other tests may have registered architectures of their own in this process.
     own = [n for n in ARCHITECTURES if ARCHITECTURES[n].__module__.startswith("cala.")]
-    wanted = [*(f"`{name}`" for name in (*ENCODERS, *own)), *(f"`{door}:" for door in DOORS)]
+    wanted = [*(f"`{name}`" for name in (*ENCODERS, *own)), *(f"`{name}:" for name in LOADERS)]
     assert [name for name in wanted if name not in text] == []
 
 

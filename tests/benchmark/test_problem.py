@@ -12,8 +12,7 @@ from PIL import Image
 
 from cala.benchmark.task import Encoding, ProtocolOverrides, load_task, make_draw, split_dataset
 from cala.data.embeddings import Embeddings, load_embeddings, save_embeddings
-from cala.data.protocol import load_protocol, make_protocol
-from cala.data.shots import find_shots
+from cala.data.protocol import find_shots, load_protocol, make_protocol
 from cala.encoders import load_encoder
 from cala.encoders.encode import encode_set
 from cala.errors import InputError

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors import safe_open
 
+from cala import storage
 from cli.inside import within
 from problems import blobs
 from waiting import wait_for
@@ -71,14 +71,13 @@ def test_a_run_folder_holds_what_it_promises(finished_run):
     for name, start in (("table.md", "Mean of 3"), ("table.csv", "method,draw,last")):
         assert (finished_run / name).read_text().startswith(start)
     assert "\\toprule" in (finished_run / "table.tex").read_text()
-    with safe_open(finished_run / "artifacts" / "la.safetensors", "np") as file:
-        assert json.loads(file.metadata()["meta"])["method"] == "la"
-        confusion = file.get_tensor("confusion")
-        assert confusion.shape == (12, 12)
-        assert confusion.sum() == 12 * 15
-        np.testing.assert_allclose(file.get_tensor("softmax_after").sum(), 1, rtol=1e-5)
-        assert file.get_tensor("similarity").shape == (4, 8)
-        assert (file.get_tensor("beta")[:8] == 0).all()
+    meta, arrays = storage.read(finished_run / "artifacts" / "la.safetensors", "artifact")
+    assert meta["method"] == "la"
+    assert arrays["confusion"].shape == (12, 12)
+    assert arrays["confusion"].sum() == 12 * 15
+    np.testing.assert_allclose(arrays["softmax_after"].sum(), 1, rtol=1e-5)
+    assert arrays["similarity"].shape == (4, 8)
+    assert (arrays["beta"][:8] == 0).all()
 
 
 def test_the_same_command_recomputes_nothing(finished_run, embeddings):

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cala.cli import app
-from cala.data.watching import watched, watching
+from cala.data.progress import progress_to, track
 from data.embedding_arrays import write
 from data.tiny_sets import folder, mini_imagenet
 
@@ -107,12 +107,12 @@ def test_progress_is_told_and_stays_off_other_outputs(tmp_path):
     from cala.data.check import check as look
 
     heard = []
-    with watching(lambda *step: heard.append(step)):
+    with progress_to(lambda *step: heard.append(step)):
         look(folder(tmp_path / "set"))
     assert ("decoding", 18, 18) in heard
     assert ("reading", 18, 18) in heard
     assert heard[0][1] == 1
-    assert list(watched("alone", [1, 2], 2)) == [1, 2]
+    assert list(track("alone", [1, 2], 2)) == [1, 2]
     quiet = check(tmp_path / "set", "--json")
     assert json.loads(quiet.stdout)["ok"] is True
     assert quiet.stderr == ""

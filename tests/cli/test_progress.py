@@ -11,7 +11,7 @@ import pytest
 
 from cala.benchmark.notes import Note, report_fallbacks
 from cala.cli.progress import Lines, progress, progress_bar
-from cala.data.watching import watched
+from cala.data.progress import track
 from cala.errors import FallbackWarning
 
 
@@ -57,7 +57,7 @@ def test_piped_output_gets_lines_and_quiet_gets_none(capsys, monkeypatch):
         with progress_bar("encoding photos", quiet) as advance:
             advance(0, 2)
             advance(2, 2)
-            list(watched("decoding", "ab", 2))
+            list(track("decoding", "ab", 2))
         said = capsys.readouterr()
         assert said.out == ""
         assert ("encoding photos: 2 of 2\n" in said.err) is not quiet

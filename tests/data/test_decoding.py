@@ -259,3 +259,41 @@ def test_any_bytes_give_an_image_or_a_named_error(tmp_path_factory, kind, data):
         assert pixels.dtype == np.uint8
         assert pixels.shape[2] == 3
     assert str(path) in message
+
+
+def tiff(*tiles: int, side: int = 64, order: str = "<") -> bytes:
+    """A deflated TIFF in one square tile; several sizes become repeated entries of its header."""
+    body = zlib.compress(bytes(3 * tiles[0] ** 2))
+    entries = [(256, 3, 1, side), (257, 3, 1, side), (258, 3, 3, 0), (259, 3, 1, 8), (262, 3, 1, 2)]
+    entries += [(277, 3, 1, 3)]
+    entries += [(tag, 4, 1, tile) for tag in (322, 323) for tile in tiles]
+    entries += [(324, 4, 1, 0), (325, 4, 1, len(body))]
+    end = 8 + 2 + 12 * len(entries) + 4
+    places = {258: end, 324: end + 6}
+    out = b"II*\0" if order == "<" else b"MM\0*"
+    out += struct.pack(f"{order}LH", 8, len(entries))
+    for tag, kind, count, value in entries:
+        short = kind == 3 and count == 1
+        out += struct.pack(f"{order}HHL", tag, kind, count)
+        out += struct.pack(f"{order}{'HH' if short else 'L'}", places.get(tag, value), *[0] * short)
+    return out + struct.pack(f"{order}L3H", 0, 8, 8, 8) + body
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_tiles_larger_than_the_image_are_refused_before_they_are_decoded(tmp_path, order):
+    path = tmp_path / "tile.tif"
+    for tiles in ((64,), (1024,)):
+        path.write_bytes(tiff(*tiles, order=order))
+        assert decode(path)[0].shape == (64, 64, 3)
+    # Pillow takes the last of repeated entries, its decoder the first.
+    for tiles in ((4096,), (4096, 64)):
+        path.write_bytes(tiff(*tiles, order=order))
+        with pytest.raises(ImageError) as caught:
+            decode(path)
+        assert caught.value.code == "bomb"
+
+
+def test_a_large_image_may_be_one_tile(tmp_path):
+    path = tmp_path / "whole.tif"
+    path.write_bytes(tiff(2064, side=2050))
+    assert decode(path)[0].shape == (2050, 2050, 3)

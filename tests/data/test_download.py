@@ -13,10 +13,10 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from cala.data import download as module
-from cala.data.archives import unpack
-from cala.data.download import Archive, download, published
+from cala.data.download import Archive, download, published, unpack
 from cala.data.sets import open_images
 from cala.errors import InputError
+from data.refusals import refused
 from data.tiny_sets import cifar_archive, cub200
 
 
@@ -54,9 +54,9 @@ def test_the_published_places():
 
 
 def test_sets_that_may_not_be_handed_on(tmp_path):
-    with pytest.raises(InputError, match=r"ImageNet.*lay it out as images/ with split/train\.csv"):
+    with refused("ImageNet.*images/ with split", code="not_public"):
         download("mini_imagenet", tmp_path)
-    with pytest.raises(InputError, match="it is your own photos"):
+    with refused("your own photos", code="not_public"):
         download("folder", tmp_path)
     with pytest.raises(InputError, match="did you mean 'cifar100'"):
         download("cifar10", tmp_path)
@@ -91,7 +91,7 @@ def test_a_wrong_checksum_is_refused(server, tmp_path, monkeypatch):
     folder, url = server
     archive = cifar_archive(folder)
     publish(monkeypatch, f"{url}/{archive.name}", "0" * 32)
-    with pytest.raises(InputError, match=r"cannot be downloaded .*hash"):
+    with refused("hash", code="not_downloaded"):
         download("cifar100", tmp_path / "target")
     assert list((tmp_path / "target").iterdir()) == []
 
@@ -103,8 +103,10 @@ def test_without_a_network_the_file_and_the_place_are_named(tmp_path, monkeypatc
     publish(monkeypatch, f"http://127.0.0.1:{port}/cifar-100-python.tar.gz", "0" * 32)
     with pytest.raises(InputError) as caught:
         download("cifar100", tmp_path / "target")
-    assert f"fetch http://127.0.0.1:{port}/cifar-100-python.tar.gz on another" in str(caught.value)
-    assert f"put it at {tmp_path / 'target' / 'cifar-100-python.tar.gz'}" in str(caught.value)
+    assert (
+        f"download http://127.0.0.1:{port}/cifar-100-python.tar.gz on another" in caught.value.fix
+    )
+    assert f"put it at {tmp_path / 'target' / 'cifar-100-python.tar.gz'}" in caught.value.fix
     assert str(caught.value).isprintable()
 
 
@@ -120,21 +122,21 @@ def packed(path, *members):
 
 
 @pytest.mark.parametrize(
-    ("member", "message"),
+    ("member", "code"),
     [
-        (("../out.txt", tarfile.REGTYPE, ""), "leads out of it"),
-        (("a/../../out.txt", tarfile.REGTYPE, ""), "leads out of it"),
-        (("/tmp/cala-out.txt", tarfile.REGTYPE, ""), "leads out of it"),
-        (("C:\\out.txt", tarfile.REGTYPE, ""), "leads out of it"),
-        (("link", tarfile.SYMTYPE, "/etc"), "is a link or device"),
-        (("link", tarfile.LNKTYPE, "fine.txt"), "is a link or device"),
-        (("pipe", tarfile.FIFOTYPE, ""), "is a link or device"),
-        (("device", tarfile.CHRTYPE, ""), "is a link or device"),
+        (("../out.txt", tarfile.REGTYPE, ""), "outside"),
+        (("a/../../out.txt", tarfile.REGTYPE, ""), "outside"),
+        (("/tmp/cala-out.txt", tarfile.REGTYPE, ""), "outside"),
+        (("C:\\out.txt", tarfile.REGTYPE, ""), "outside"),
+        (("link", tarfile.SYMTYPE, "/etc"), "not_a_file"),
+        (("link", tarfile.LNKTYPE, "fine.txt"), "not_a_file"),
+        (("pipe", tarfile.FIFOTYPE, ""), "not_a_file"),
+        (("device", tarfile.CHRTYPE, ""), "not_a_file"),
     ],
 )
-def test_archives_that_reach_outside_are_refused(tmp_path, member, message):
+def test_archives_that_reach_outside_are_refused(tmp_path, member, code):
     archive = packed(tmp_path / "a.tar", ("fine.txt", tarfile.REGTYPE, ""), member)
-    with pytest.raises(InputError, match=message):
+    with refused(code=code):
         unpack(archive, tmp_path / "target")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.tar"]
 
@@ -143,11 +145,11 @@ def test_unpacking_ends_whole_or_not_at_all(tmp_path):
     archive = packed(tmp_path / "a.tar", ("a/b.txt", tarfile.REGTYPE, ""))
     unpack(archive, tmp_path / "target")
     assert (tmp_path / "target" / "a" / "b.txt").read_text() == "hello"
-    with pytest.raises(InputError, match="already there"):
+    with refused(code="exists"):
         unpack(archive, tmp_path / "target")
-    with pytest.raises(InputError, match="more than is sensible"):
+    with refused(code="too_large"):
         unpack(archive, tmp_path / "small", max_bytes=4)
     archive.write_bytes(archive.read_bytes()[:514])
-    with pytest.raises(InputError, match="cannot be unpacked"):
+    with refused(code="damaged_file"):
         unpack(archive, tmp_path / "cut")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.tar", "target"]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cala.data.parallel import in_order
+from cala.data.image_scan import in_order
 from cala.files import atomic, cache_folder, clear_leftovers, crc32, sha256, shown, write_text
 
 

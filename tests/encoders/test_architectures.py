@@ -114,7 +114,7 @@ def test_other_weights_are_refused(tensors):
         (lacking, r"it lacks layer2\.0\.conv1\.weight"),
         (more, r"it has layer5\.weight too"),
         (other, r"conv1\.weight has another shape"),
-        ({}, r"f does not hold weights of resnet18: it lacks bn1\.bias"),
+        ({}, r"f does not hold weights of resnet18 \(it lacks bn1\.bias"),
     ]:
         with pytest.raises(InputError, match=says):
             load_weights(module, given, "f", "resnet18")

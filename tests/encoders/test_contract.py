@@ -1,19 +1,19 @@
-"""What every registered encoder and every door promises."""
+"""What every registered encoder and every loader promises."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from cala.encoders import DOORS, ENCODERS, Encoder, load_encoder
+from cala.encoders import ENCODERS, LOADERS, Encoder, load_encoder
 from encoders.tiny_models import MODELS
 
-ALL = [*ENCODERS, *(f"{door}:" for door in DOORS)]
+ALL = [*ENCODERS, *(f"{name}:" for name in LOADERS)]
 
 
 @pytest.fixture(scope="module")
 def uris(tmp_path_factory):
-    """(name, seed) -> URI; the model behind a door is made once."""
+    """(name, seed) -> URI; the model of a loader is made once."""
     made = {}
 
     def uri(name, seed=0):
@@ -40,7 +40,7 @@ def encoder(request, uris, monkeypatch):
 
 
 def test_it_knows_itself(encoder):
-    assert encoder.name.split(":")[0] in {*ENCODERS, *DOORS}
+    assert encoder.name.split(":")[0] in {*ENCODERS, *LOADERS}
     assert encoder.dim >= 1
     assert encoder.transform.size >= 1
     assert len(encoder.fingerprint) == 64
@@ -75,7 +75,7 @@ def test_images_of_all_shapes(encoder):
     np.testing.assert_allclose(found, np.broadcast_to(found[:1], found.shape), rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("name", DOORS)
-def test_every_door_is_listed_and_tested(name):
+@pytest.mark.parametrize("name", LOADERS)
+def test_every_loader_is_listed_and_tested(name):
     assert name in MODELS
-    assert DOORS.summary(name).startswith(f"{name}:")
+    assert LOADERS.summary(name).startswith(f"{name}:")

@@ -1,4 +1,4 @@
-"""For each door a tiny random model on disk: (folder, seed) -> what follows `door:`."""
+"""For each loader a tiny random model on disk: (folder, seed) -> what follows its prefix."""
 
 from __future__ import annotations
 
@@ -69,6 +69,17 @@ def hf_model(folder: Path, seed: int) -> str:
 def onnx_model(folder: Path, seed: int, **changes) -> str:
     need("onnxruntime", "onnx")
     return str(write_onnx(folder / "model.onnx", seed, **changes))
+
+
+def external_model(folder: Path, seed: int, location: str = "") -> str:
+    """Its weights are in another file."""
+    path = Path(onnx_model(folder, seed))
+    import onnx
+
+    location = location or f"model{seed}.data"
+    options = {"save_as_external_data": True, "location": location, "size_threshold": 0}
+    onnx.save(onnx.load(path), path, **options)
+    return str(path)
 
 
 def write_onnx(path, seed=0, batch="n", side=16, last=False, meta=None, pool=True, dtype=1):
@@ -154,6 +165,7 @@ MODELS = {
     "timm": timm_model,
     "hf": hf_model,
     "onnx": onnx_model,
+    "onnx-external": external_model,
     "torch": torch_model,
     "views": views_model,
 }

@@ -1,4 +1,4 @@
-"""Artifacts of schema 2 hold what the head would say."""
+"""Artifacts hold what the head would say."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import json
 
 import numpy as np
 import pytest
-from safetensors import safe_open
 
+from cala import storage
 from cala.reports.artifact import read_artifact
 
 METHODS = ("nearest-mean", "la", "nearest-mean+cala-plus")
@@ -58,10 +58,7 @@ def test_the_trade_off_has_the_recorded_area(artifact, real_run):
 
 def test_meta_names_host_adapter_and_metric(real_run):
     path = real_run / "artifacts" / "nearest-mean+cala-plus.safetensors"
-    with safe_open(path, "np") as file:
-        header = file.metadata()
-    meta = json.loads(header["meta"])
-    assert header["schema"] == "2"
+    meta, _ = storage.read(path, "artifact")
     assert (meta["host"], meta["adapter"], meta["metric"]) == (
         "nearest-mean",
         "cala-plus",

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
+from cala import storage
 from cala.data.embeddings import load_embeddings, save_embeddings
 from cala.encoders.encode import encode_set
 from cala.encoders.weights import load_encoder_file
@@ -350,10 +349,9 @@ def test_what_trained_the_start_is_not_held_out(first, tmp_path):
     assert load_encoder_file(out).holdout == held
     with pytest.raises(InputError, match=r"trained the weights in .*--seed 0 and --holdout 4"):
         train_base(session("fact", tmp_path / "other", first, seed=3))
-    with safe_open(first, framework="pt") as file:
-        meta = json.loads(file.metadata()["cala"])
+    meta, arrays = storage.read(first, "encoder")
     early = tmp_path / "early.safetensors"
-    save_file(load_file(first), early, metadata={"cala": json.dumps({**meta, "trained": []})})
+    storage.write(early, "encoder", {**meta, "trained": []}, arrays)
     with pytest.raises(InputError, match="trained the weights in early"):
         train_base(session("fact", tmp_path / "early", early, seed=3))
     again = train_base(session("fact", tmp_path / "none", first, seed=3, holdout=0))
@@ -451,7 +449,7 @@ def test_steps_in_which_the_encoder_waits_are_timed_apart(first, tmp_path, monke
 
 def test_savcs_loss_by_hand(first, tmp_path, monkeypatch):
     """Every anchor meets the key of its own image in its own view."""
-    from cala.encoders.fantasy import fantasy
+    from cala.encoders.views import fantasy
     from cala.systems import savc
     from cala.systems.savc import contrast, joint_labels
 

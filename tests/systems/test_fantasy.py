@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from cala.encoders.fantasy import MOST, fantasy, turned
+from cala.encoders.views import MOST, fantasy, turned
 from cala.errors import InputError
 from cala.systems.savc import (
     fantasies,
@@ -32,7 +32,7 @@ def test_the_views_of_each_published_number():
     assert torch.equal(fantasy(IMAGES, 4), IMAGES[:, [1, 2, 0]])
     every = {tuple(fantasy(IMAGES, view).flatten().tolist()) for view in range(MOST)}
     assert len(every) == MOST == 12
-    with pytest.raises(InputError, match="there are 12"):
+    with pytest.raises(InputError, match="use 0 to 11"):
         fantasy(IMAGES, 12)
 
 

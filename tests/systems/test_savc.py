@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from cala.encoders.fantasy import VIEWS
+from cala.encoders.views import VIEWS
 from cala.errors import InputError
 from cala.heads import make_head, restore_head
 from cala.heads.base_data import BaseData

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from cala.data.decoding import Pixels
 from cala.encoders.base import Encoder
 from cala.encoders.embed import batch_size
-from cala.errors import InputError
 
 WAIT = 0.002  # seconds: photos of one request are decoded one after the other
 
@@ -99,9 +98,4 @@ class Batcher:
 
         pixels = torch.from_numpy(prepared).to(self.encoder.device)
         inputs = self.encoder.transform.normalise(pixels)
-        rows = np.asarray(self.encoder.encode(inputs))
-        if self.tta == "flip":
-            rows = (rows + np.asarray(self.encoder.encode(inputs.flip(-1)))) / 2
-        if not np.isfinite(rows).all():
-            raise InputError("the encoder gave NaN or infinity: its weights are damaged")
-        return rows
+        return self.encoder.encode(inputs, self.tta).numpy()

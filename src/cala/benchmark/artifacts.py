@@ -1,6 +1,6 @@
 """What figures need, kept for one cell per method, so that a report never has to load a model.
 
-One safetensors file per method: the canonical draw (or the first) and the first seed, after the
+One storage file per method: the canonical draw (or the first) and the first seed, after the
 last session. C classes in order of arrival, B of them base, n test images.
 
 Schema 1:
@@ -29,30 +29,29 @@ Schema 2 adds:
     similarity_draws (D, C - B)       their mean similarity to the base classes
     meta: class_names (in order of arrival, where known), host, adapter, metric, gamma, draws,
         fallback (`la` where the data allowed no more than LA's one shift)
+
+Version 3 is the same in a storage file.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import save
 from scipy.special import softmax
 
+from cala import storage
 from cala.benchmark.encoder_sessions import SessionLogits
 from cala.benchmark.scoring import for_figures
 from cala.core.cala import similarity
 from cala.core.rows import Array, loaded
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol, ShotDraw
-from cala.files import atomic
 from cala.heads import Head
 from cala.heads.factory import split_name
 
-SCHEMA = 2
 SAMPLE_PER_CLASS = 20
 #: γ at inference that artifacts look at, in multiples of the γ trained with.
 GAMMAS = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -150,13 +149,10 @@ def describe_artifact(
     }
 
 
-def save_artifact(path: Path, arrays: dict[str, Array], meta: dict[str, object]) -> None:
-    """Write in one step; `meta` goes into the file's header as JSON."""
+def save_artifact(path: Path, arrays: dict[str, Array], meta: dict[str, Any]) -> None:
+    """Write an artifact in one step."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    header = {"schema": str(SCHEMA), "meta": json.dumps(meta, ensure_ascii=False)}
-    with atomic(path) as temporary:
-        # Bytes, not save_file: the file keeps the rights that any new file gets.
-        temporary.write_bytes(save({k: np.ascontiguousarray(v) for k, v in arrays.items()}, header))
+    storage.write(path, "artifact", meta, arrays)
 
 
 def _trained_gamma(head: Any) -> float:

@@ -13,7 +13,7 @@ from cala.benchmark.costs import SCHEMA as COSTS_SCHEMA
 from cala.benchmark.costs import summarise
 from cala.benchmark.encoder_sessions import check_images
 from cala.benchmark.headroom import keep_headroom
-from cala.benchmark.notes import Watch
+from cala.benchmark.notes import SILENT, Watch
 from cala.benchmark.run_folder import RunFolder
 from cala.benchmark.runner import CellPlan, Cells, Fit, Fitted, fit_configured, run_cells
 from cala.benchmark.scoring import one_thread
@@ -51,7 +51,7 @@ def execute(
     sessions: Path | None = None,
     fit: Fit = fit_configured,
     cells: Cells = run_cells,
-    watch: Watch = Watch(),
+    watch: Watch = SILENT,
 ) -> FinishedRun:
     """Run what is not there yet, and write everything that follows from the records.
 

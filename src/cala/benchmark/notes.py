@@ -48,6 +48,9 @@ class Watch:
     advance: Callable[[int, int], None] = _ignore
 
 
+SILENT = Watch()
+
+
 def report_fallbacks(fit: Callable[[], T], method: str, note: Callable[[Note], None]) -> T:
     """Call `fit`; its FallbackWarnings become notes, other warnings stay warnings."""
     with warnings.catch_warnings(record=True) as caught:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from cala.benchmark.config import RunConfig, changes_encoder
 from cala.benchmark.encoder_sessions import SessionLogits, SessionPlayer, session_threads
-from cala.benchmark.notes import Note, Watch
+from cala.benchmark.notes import SILENT, Note, Watch
 from cala.benchmark.runner import CellPlan, Fit, Fitted, PlayedCell, fit_timed, play_cell
 from cala.benchmark.scoring import one_thread
 from cala.benchmark.sources import Source, host_of
@@ -31,7 +31,7 @@ class RayCells:
 
     cluster: RayCluster
 
-    def __call__(self, plan: CellPlan, watch: Watch = Watch()) -> Iterator[Fitted | PlayedCell]:
+    def __call__(self, plan: CellPlan, watch: Watch = SILENT) -> Iterator[Fitted | PlayedCell]:
         for note in plan.notes():
             watch.note(note)
         job = _Job(self.cluster, plan)

@@ -13,7 +13,7 @@ import numpy as np
 from cala.benchmark.config import RunConfig, changes_encoder
 from cala.benchmark.costs import Cost, head_bytes
 from cala.benchmark.encoder_sessions import SessionLogits
-from cala.benchmark.notes import Note, Watch, report_fallbacks
+from cala.benchmark.notes import SILENT, Note, Watch, report_fallbacks
 from cala.benchmark.scoring import answers_of_draw, cell_records, one_thread
 from cala.benchmark.session_cache import SessionCache
 from cala.benchmark.sources import Source, host_of
@@ -21,7 +21,7 @@ from cala.benchmark.task import BenchTask
 from cala.core.rows import Array, where
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol, ShotDraw
-from cala.encoders.seen import stated_classes
+from cala.encoders.leakage import stated_classes
 from cala.errors import BaseQueryWarning, InputError
 from cala.files import shown
 from cala.heads import ADAPTERS, HEADS, BaseData, Head, default_metric, make_head
@@ -184,7 +184,7 @@ Cells = Callable[[CellPlan, Watch], Iterator[Fitted | PlayedCell]]
 """Runs the cells of a plan: in this process (`run_cells`) or elsewhere."""
 
 
-def run_cells(plan: CellPlan, watch: Watch = Watch()) -> Iterator[Fitted | PlayedCell]:
+def run_cells(plan: CellPlan, watch: Watch = SILENT) -> Iterator[Fitted | PlayedCell]:
     """Yield every method as it is fitted, and every cell as it finishes.
 
     An adapter is trained once per method and seed, never per draw.
@@ -203,7 +203,7 @@ def run_cells(plan: CellPlan, watch: Watch = Watch()) -> Iterator[Fitted | Playe
             yield play_cell(fitted, data, protocol, draw, sessions)
 
 
-def run_records(config: RunConfig, task: BenchTask, watch: Watch = Watch()) -> list[Record]:
+def run_records(config: RunConfig, task: BenchTask, watch: Watch = SILENT) -> list[Record]:
     """The records of all cells of a run that writes nothing."""
     found = run_cells(CellPlan(config, task), watch)
     return [r for cell in found if isinstance(cell, PlayedCell) for r in cell.records]

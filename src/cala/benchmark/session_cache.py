@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
-
+from cala import storage
 from cala.benchmark.encoder_sessions import SessionLogits, SessionPlayer
 from cala.benchmark.sources import Source, host_of
 from cala.data.protocol import Protocol, ShotDraw
-from cala.files import atomic, clear_leftovers
+from cala.errors import InputError
+from cala.files import clear_leftovers
 from cala.heads import HEADS, Head
-
-SCHEMA = 1
 
 
 class SessionCache:
@@ -74,14 +69,11 @@ class SessionCache:
         if path is None or not path.exists():
             return None
         try:
-            with safe_open(path, framework="np") as file:
-                meta = json.loads((file.metadata() or {}).get("course", "{}"))
-                if meta.get("schema") != SCHEMA:
-                    return None
-                logits = [file.get_tensor(f"logits.{t}") for t in range(int(meta["sessions"]))]
+            meta, arrays = storage.read(path, "session")
+            logits = [arrays[f"logits.{t}"] for t in range(int(meta["sessions"]))]
             cost = (meta["seconds"], meta["encoding"], meta["encoded"], meta["bytes"])
-        except (OSError, SafetensorError, ValueError, KeyError, TypeError):
-            return None  # damaged: play it again
+        except (InputError, ValueError, KeyError, TypeError):
+            return None  # damaged, or of an earlier version: compute it again
         return SessionLogits(logits, *cost)
 
     def _write(self, key: tuple[str, str, int], course: SessionLogits) -> None:
@@ -91,13 +83,11 @@ class SessionCache:
         path.parent.mkdir(parents=True, exist_ok=True)
         clear_leftovers(path)
         meta = {
-            "schema": SCHEMA,
             "sessions": len(course.logits),
             "seconds": course.seconds,
             "encoding": course.encoding,
             "encoded": course.encoded,
             "bytes": course.bytes,
         }
-        arrays = {f"logits.{t}": np.ascontiguousarray(z) for t, z in enumerate(course.logits)}
-        with atomic(path) as temporary:
-            temporary.write_bytes(save(arrays, {"course": json.dumps(meta)}))
+        logits = {f"logits.{t}": logits for t, logits in enumerate(course.logits)}
+        storage.write(path, "session", meta, logits)

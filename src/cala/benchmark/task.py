@@ -23,19 +23,19 @@ from cala.benchmark.sources import (
 from cala.data.embedding_files import is_embeddings_file
 from cala.data.embeddings import Embeddings, load_embeddings
 from cala.data.images import ImageSet
-from cala.data.locate import locate
 from cala.data.protocol import (
     MANIFESTS,
     Protocol,
     ShotDraw,
     canonical_draw,
+    known_rows,
     load_protocol,
     make_protocol,
     random_draw,
+    with_rows,
 )
-from cala.data.sets import open_images
-from cala.data.shots import known_rows, with_rows
-from cala.encoders.seen import check_novel, seen_among, stated_classes
+from cala.data.sets import locate, open_images
+from cala.encoders.leakage import check_novel, seen_among, stated_classes
 from cala.errors import InputError
 from cala.files import shown
 from cala.heads import HEADS

@@ -163,9 +163,9 @@ class Runner:
         from cala.benchmark.execute import execute
         from cala.benchmark.notes import Watch
         from cala.benchmark.runner import fit_configured, run_cells
-        from cala.data.watching import watching
+        from cala.data.progress import progress_to
 
-        with _Bar(title, self.quiet) as bar, watching(bar.read):
+        with _Bar(title, self.quiet) as bar, progress_to(bar.read):
 
             def note(found: Note) -> None:
                 if found not in self._noted:

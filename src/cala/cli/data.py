@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from cala.cli.options import AS_JSON, KIND
 from cala.cli.progress import progress
+from cala.files import counted, shown
+
+if TYPE_CHECKING:
+    from cala.data.check import Coverage, DataReport
 
 app = typer.Typer(
     help="Check image sets and embeddings, or download sets.",
@@ -39,24 +46,14 @@ def check(
     Example: cala data check ~/CUB_200_2011
     """
     from cala.data.check import check as look
-    from cala.data.check_embeddings import check_embeddings, embeddings_lines, embeddings_path
-    from cala.data.check_lines import check_lines
 
-    file = embeddings_path(path, dataset)
-    if file is not None:
-        found = check_embeddings(file)
-        report, lines, ok = found.as_json(), embeddings_lines(found, limit), not found.error
-    else:
-        options = {} if max_pixels is None else {"max_pixels": max_pixels}
-        with progress(as_json):
-            images = look(path, dataset, **options)
-        report, lines, ok = images.as_json(), check_lines(images, limit), images.ok
+    with progress(as_json):
+        report = look(path, dataset, **({} if max_pixels is None else {"max_pixels": max_pixels}))
     if as_json:
-        typer.echo(json.dumps(report, indent=1, ensure_ascii=False))
+        typer.echo(json.dumps(report.as_json(), indent=1, ensure_ascii=False))
     else:
-        for line in lines:
-            typer.echo(line)
-    raise typer.Exit(0 if ok else 1)
+        typer.echo("\n".join(report_lines(report, limit)))
+    raise typer.Exit(0 if report.ok else 1)
 
 
 @app.command()
@@ -72,3 +69,145 @@ def get(
 
     place = download(dataset, target)
     typer.echo(f"{dataset} is at {place}")
+
+
+def report_lines(report: DataReport, limit: int = 5) -> list[str]:
+    """Return a report as lines for a terminal, with at most `limit` names per finding."""
+    features = report.dataset == "features"
+    kind = "embeddings" if features else report.dataset or "no known image set"
+    lines = _embedding_lines(report, limit) if features else _image_lines(report, limit)
+    if report.error:
+        lines = iter([f"error: {report.error}"])
+    return [f"{shown(report.path)}: {kind}", *(f"  {line}" for line in lines)]
+
+
+def _image_lines(r: DataReport, limit: int) -> Iterator[str]:
+    images = f"{r.train:,} training and {r.test:,} test images"
+    heights, widths = ([size[axis] for size, _ in r.sizes] for axis in (0, 1))
+    if len(r.sizes) == 1:
+        images += f", {widths[0]}×{heights[0]} pixels"
+    elif r.sizes:
+        images += f", {min(widths)} to {max(widths)} pixels wide and "
+        images += f"{min(heights)} to {max(heights)} high"
+    yield f"{counted(r.classes, 'class')}, {images}"
+    if r.protocol is not None:
+        yield from _coverage_lines(r.protocol, limit)
+    bad = [f"{shown(image.name)}: {image.why}" for image in r.unreadable]
+    yield from _listed("images that cannot be used", bad, limit)
+    double = [
+        " = ".join(f"{n} ({shown(c)})" for n, c in zip(d.names, d.classes, strict=True))
+        for d in r.duplicates
+    ]
+    classes = sum(d.across_classes for d in r.duplicates)
+    parts = sum(d.across_parts for d in r.duplicates)
+    across = f"{classes:,} across classes, {parts:,} across train and test"
+    yield from _listed(f"the same image several times, {across}", double, limit)
+    if r.repeats:
+        yield f"further copies within their own class and part: {r.repeats:,}"
+    yield from _listed("notes", r.notes, limit)
+    if not r.ok:
+        yield "not in order: fix or remove the images above, or skip them"
+    else:
+        verdict = {None: "", True: " and complete", False: ", but only a part of the set"}
+        yield f"in order{verdict[r.complete]}"
+
+
+def _coverage_lines(c: Coverage, limit: int) -> Iterator[str]:
+    yield f"protocol {c.name}: {c.base} base + {c.sessions} × ({c.way}-way {c.shot}-shot)"
+    for kind, found, wanted in zip(
+        ("base", "novel"), c.classes_found, c.classes_expected, strict=True
+    ):
+        images = (
+            f", {part.found:,} of {part.expected:,} {part.split} images"
+            for part in c.parts
+            if part.kind == kind
+        )
+        yield f"  {kind}: {found} of {wanted} classes{''.join(images)}"
+    there = c.shots_expected - len(c.missing_shots)
+    yield f"  published shots: {there} of {c.shots_expected}"
+    for what, names in (
+        ("classes without an image", c.missing),
+        ("classes that the protocol does not have", c.unknown),
+        ("missing shots", c.missing_shots),
+    ):
+        if names:
+            yield f"  {what} ({len(names):,}): {_some(names, limit)}"
+    for part in c.parts:
+        lacking = f"  missing {part.kind} {part.split} images"
+        if part.short:
+            total, classes = sum(part.short.values()), counted(len(part.short), "class")
+            each = [f"{name} {n:,}" for name, n in part.short.items()]
+            yield f"{lacking} ({total:,} in {classes}): {_some(each, limit)}"
+        elif part.found != part.expected:
+            yield f"{lacking}: {max(part.expected - part.found, 0):,} in all"
+
+
+def _embedding_lines(r: DataReport, limit: int) -> Iterator[str]:
+    def each(span: tuple[int, int]) -> str:
+        return " to ".join(f"{n:,}" for n in sorted(set(span))) + " per class"
+
+    held = "not given (base queries may be rows that trained the encoder)"
+    if r.holdout is not None:
+        held = f"{r.holdout[0]:,} in {counted(r.holdout[1], 'class')}"
+    fakes = "none (they are mixed from the embeddings)"
+    if r.fakes is not None:
+        fakes = f"{r.fakes[0]:,} of {counted(r.fakes[1], 'image')}"
+    yield f"{counted(r.classes, 'class')}, {counted(r.dimension, 'dimension')} ({r.dtype})"
+    yield f"{r.train:,} training rows ({each(r.train_each)})"
+    yield f"{r.test:,} test rows" + (f" ({each(r.test_each)})" if r.test else "")
+    yield f"scale: {'not given' if r.scale is None else f'{r.scale:g}'}"
+    yield f"held-out rows: {held}"
+    yield f"fake classes: {fakes}"
+    yield f"class names: {_some(r.class_names or (), limit) or 'none'}"
+    yield f"file names: {' and '.join(r.names) or 'none'}"
+    yield from _provenance_lines(r.provenance or {}, limit)
+    if r.ignored:
+        yield f"ignored, not known to cala: {_some(r.ignored, limit)}"
+    yield "in order"
+
+
+def _provenance_lines(values: Mapping[str, Any], limit: int, indent: str = "") -> Iterator[str]:
+    """One entry per line, the values of an inner mapping behind its name; long lines wrap."""
+    for key, value in values.items():
+        inner: dict[str, Any] = {}
+        text = _text(value, limit)
+        if isinstance(value, Mapping):
+            inner = {k: v for k, v in value.items() if isinstance(v, Mapping)}
+            flat = (f"{shown(k)}={_text(v, limit)}" for k, v in value.items() if k not in inner)
+            text = ", ".join(flat)
+        yield from textwrap.wrap(
+            f"{shown(key)}: {text}".rstrip(),
+            78,
+            initial_indent=indent,
+            subsequent_indent=f"{indent}    ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        yield from _provenance_lines(inner, limit, f"{indent}  ")
+
+
+def _text(value: Any, limit: int) -> str:
+    if isinstance(value, list | tuple):
+        parts = [_text(v, limit) for v in value[:limit]]
+        inner = [isinstance(v, list | tuple) for v in value]
+        more = f"/… ({len(value):,})" if len(value) > limit else ""
+        listed = (f"({p})" if i else p for p, i in zip(parts, inner, strict=False))
+        return ("/".join(listed) or "none") + more
+    if isinstance(value, Mapping):
+        return " ".join(f"{shown(k)}={_text(v, limit)}" for k, v in value.items()) or "none"
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
+    return shown(value)
+
+
+def _some(names: Sequence[str], limit: int) -> str:
+    more = f" and {len(names) - limit:,} more" if len(names) > limit else ""
+    return ", ".join(shown(name) for name in names[:limit]) + more
+
+
+def _listed(title: str, lines: Sequence[str], limit: int) -> Iterator[str]:
+    if lines:
+        yield f"{title} ({len(lines):,}):"
+    yield from (f"  {line}" for line in lines[:limit])
+    if len(lines) > limit:
+        yield f"  and {len(lines) - limit:,} more"

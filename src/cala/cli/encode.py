@@ -90,8 +90,8 @@ def encode(options: EncodeOptions) -> None:
     from cala.cli.progress import progress_bar
     from cala.cluster import parse_target
     from cala.data.embedding_files import check_target
-    from cala.data.locate import locate
     from cala.data.protocol import base_classes
+    from cala.data.sets import locate
     from cala.data.shards import is_shards
     from cala.files import counted, shown
 

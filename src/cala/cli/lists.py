@@ -41,17 +41,16 @@ def datasets(as_json: bool = AS_JSON) -> None:
 
 def encoders(as_json: bool = AS_JSON) -> None:
     """List encoders, and architectures that can be trained."""
-    from cala.encoders import ARCHITECTURES
-    from cala.encoders.registry import DOORS, ENCODERS
+    from cala.encoders.registry import ARCHITECTURES, ENCODERS, LOADERS
 
     ready = {name: ENCODERS.summary(name) for name in ENCODERS}
-    doors = {f"{name}:…": DOORS.summary(name) for name in DOORS}
+    loaders = {f"{name}:…": LOADERS.summary(name) for name in LOADERS}
     shapes = {name: ARCHITECTURES.summary(name) for name in ARCHITECTURES}
     if as_json:
-        found = {"encoders": ready, "doors": doors, "architectures": shapes}
+        found = {"encoders": ready, "loaders": loaders, "architectures": shapes}
         typer.echo(json.dumps(found, indent=1, ensure_ascii=False))
         return
-    for title, part in (("", ready), ("\nDoors", doors), ("\nTo train", shapes)):
+    for title, part in (("", ready), ("\nFrom elsewhere", loaders), ("\nTo train", shapes)):
         if title:
             typer.echo(f"{title}:")
         _print(part, as_json)

@@ -132,10 +132,10 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """A command whose parameters of an `options_class` are replaced by one option per field."""
     kind = inspect.Parameter.KEYWORD_ONLY
     hints = get_type_hints(command)
-    grouped = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    grouped: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
     parameters: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(command).parameters.items():
-        cls: Any = grouped.get(name)
+        cls = grouped.get(name)
         if cls is None:
             parameters.append(parameter.replace(kind=kind, annotation=hints[name]))
             continue

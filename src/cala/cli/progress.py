@@ -63,18 +63,18 @@ def progress(quiet: bool = False) -> Iterator[Show]:
     """Gives a function of (what, done, total); reading and decoding images are shown with it."""
     import typer
 
-    from cala.data.watching import watching
+    from cala.data.progress import progress_to
 
     if quiet:
         yield _nothing
     elif not _on_terminal():
         lines = Lines(lambda line: typer.echo(line, err=True))
-        with watching(lambda what, done, total: lines(f"{what} images", done, total)):
+        with progress_to(lambda what, done, total: lines(f"{what} images", done, total)):
             yield lines
     else:
         with (
             _bars() as show,
-            watching(lambda what, done, total: show(f"{what} images", done, total)),
+            progress_to(lambda what, done, total: show(f"{what} images", done, total)),
         ):
             yield show
 

@@ -50,8 +50,8 @@ def serve(
 
     Examples: cala serve birds · CALA_TOKEN=… cala serve birds --host 0.0.0.0 --port 80
     """
+    from cala.encoders.base import import_extra
     from cala.encoders.device import choose_device
-    from cala.encoders.extras import import_extra
     from cala.model import load
 
     for module in ("fastapi", "python_multipart", "prometheus_client", "uvicorn"):

@@ -1,28 +1,35 @@
-"""What lies at a path: which set, what is in it, what is missing, broken or there twice."""
+"""What is at a path: which images or embeddings, and what is missing, broken or repeated."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
+from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cala.data.against import AgainstProtocol, against_protocol
-from cala.data.images import ArrayPixels, BadImage, FilePixels, ImageSet, ImageSplit
-from cala.data.protocol import MANIFESTS, load_protocol
+from cala.core.rows import Array
+from cala.data.embedding_checks import checked
+from cala.data.embedding_files import is_embeddings_file, read_members
+from cala.data.embeddings import Embeddings, load_embeddings
+from cala.data.image_scan import UNREADABLE
+from cala.data.images import BadImage, ImageSet
+from cala.data.progress import report_progress
+from cala.data.protocol import MANIFESTS, Protocol, find_shots, load_protocol
 from cala.data.sets import open_images, recognise
-from cala.data.survey import UNREADABLE, digests
-from cala.data.watching import watched
+from cala.data.shard_rows import open_shards
+from cala.data.shards import is_shards
 from cala.errors import InputError
-from cala.files import sha256_of, shown
+from cala.files import shown
+
+FEATURES = "features"
+"""What embeddings are called as a kind of data, and the prefix of their paths."""
 
 
 @dataclass(frozen=True)
 class Duplicate:
-    """Images with the same content that stand in several classes, or in train and test."""
+    """Images with the same content in several classes, or in train and test."""
 
     names: tuple[str, ...]
     classes: tuple[str, ...]
@@ -31,12 +38,55 @@ class Duplicate:
 
 
 @dataclass(frozen=True)
-class CheckReport:
+class PartCoverage:
+    """One of base/novel × train/test: how many images there are and should be.
+
+    short : number of images that a class lacks, by class, if the number per class is known
+    """
+
+    kind: str
+    split: str
+    found: int
+    expected: int
+    short: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How much of a benchmark's protocol a copy of its images covers; pairs are (base, novel).
+
+    missing : classes without an image; unknown : classes that the protocol does not have
+    """
+
+    name: str
+    base: int
+    way: int
+    shot: int
+    sessions: int
+    classes_found: tuple[int, ...]
+    classes_expected: tuple[int, ...]
+    missing: tuple[str, ...]
+    unknown: tuple[str, ...]
+    parts: tuple[PartCoverage, ...]
+    shots_expected: int
+    missing_shots: tuple[str, ...]
+
+    @property
+    def complete(self) -> bool:
+        lacking = self.missing or self.unknown or self.missing_shots
+        return not lacking and all(p.found == p.expected and not p.short for p in self.parts)
+
+
+@dataclass(frozen=True)
+class DataReport:
     """Everything `check` found; `as_json` gives it as plain values.
 
-    error : why the set could not be opened at all, empty if it could
-    sizes : ((h, w), number of images), the most frequent first
-    repeats : further copies of an image within its own class and part
+    error : why the data cannot be opened at all, empty if they can
+    Of images, sizes : ((h, w), number of images), the most frequent first; repeats : further copies
+        of an image within its own class and part
+    Of embeddings, train_each, test_each : fewest and most rows of a class; holdout : held-out rows
+        and how many classes have some, None if not known; fakes : fake classes and images of each;
+        names : parts with file names; ignored : members that cala does not know
     """
 
     path: str
@@ -51,38 +101,58 @@ class CheckReport:
     repeats: int = 0
     notes: tuple[str, ...] = ()
     fingerprint: str = ""
-    protocol: AgainstProtocol | None = None
+    protocol: Coverage | None = None
+    train_each: tuple[int, int] = (0, 0)
+    test_each: tuple[int, int] = (0, 0)
+    dimension: int = 0
+    dtype: str = ""
+    scale: float | None = None
+    holdout: tuple[int, int] | None = None
+    fakes: tuple[int, int] | None = None
+    class_names: tuple[str, ...] | None = None
+    names: tuple[str, ...] = ()
+    provenance: dict[str, Any] | None = None
+    ignored: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """Whether the set opens and every image in it can be used."""
+        """Whether the data can be opened and every image can be used."""
         return not self.error and not self.unreadable
 
     @property
     def complete(self) -> bool | None:
-        """Whether all that the benchmark's protocol needs is there; None for other sets."""
+        """Whether all that the benchmark's protocol needs is there; None for other data."""
         return None if self.protocol is None else self.protocol.complete
 
     def as_json(self) -> dict[str, Any]:
         return {**asdict(self), "ok": self.ok, "complete": self.complete}
 
 
-def check(path: str | Path, dataset: str | None = None, **options: Any) -> CheckReport:
-    """Read every image of a set once and report; what is wrong is in the report, not raised.
+def check(path: str | Path, dataset: str | None = None, **options: Any) -> DataReport:
+    """Read every image of a set, or every row of embeddings, and report what was found.
 
-    dataset : the set to expect; recognised by its layout if it is not given
-    options : of the set, as for `open_images`
+    What is wrong is in the report, not raised.
+    dataset : the kind to expect; by default recognised by name and layout
+    options : of an image set, as for `open_images`
     """
-    name = dataset
+    text = str(path)
+    named = text.startswith(f"{FEATURES}:")
+    if named or dataset == FEATURES or (dataset is None and is_embeddings_file(text)):
+        path, dataset = Path(text.removeprefix(f"{FEATURES}:")), FEATURES
     try:
-        name = dataset if dataset is not None else recognise(path)
-        images = open_images(path, name, on_bad="skip", **options)
+        if dataset == FEATURES:
+            return _check_embeddings(Path(path))
+        dataset = dataset if dataset is not None else recognise(path)
+        return _check_images(str(path), open_images(path, dataset, on_bad="skip", **options))
     except InputError as error:
-        return CheckReport(path=str(path), dataset=name, error=str(error))
+        return DataReport(str(path), dataset, str(error))
+
+
+def _check_images(path: str, images: ImageSet) -> DataReport:
     duplicates, repeats = find_duplicates(images)
     protocol = load_protocol(images.name) if images.name in MANIFESTS else None
-    return CheckReport(
-        path=str(path),
+    return DataReport(
+        path=path,
         dataset=images.name,
         classes=len(images.classes),
         train=len(images.train),
@@ -93,47 +163,102 @@ def check(path: str | Path, dataset: str | None = None, **options: Any) -> Check
         repeats=repeats,
         notes=images.notes,
         fingerprint=images.fingerprint,
-        protocol=None if protocol is None else against_protocol(protocol, images),
+        protocol=None if protocol is None else protocol_coverage(protocol, images),
     )
 
 
 def find_duplicates(images: ImageSet) -> tuple[list[Duplicate], int]:
-    """Groups of equal images that cross classes or parts, and how many other copies there are."""
+    """Return groups of equal images across classes or parts, and the number of other copies."""
     groups: dict[str, list[tuple[str, int, str]]] = defaultdict(list)
     for part, split in (("train", images.train), ("test", images.test)):
-        named = zip(_contents(split), split.labels.tolist(), split.names, strict=True)
-        for content, label, name in named:
+        for content, label, name in zip(split.digests(), split.labels, split.names, strict=True):
             if content != UNREADABLE:
-                groups[content].append((part, label, _full(part, name)))
+                full = name if name.startswith(f"{part}/") else f"{part}: {name}"
+                groups[content].append((part, int(label), shown(full)))
     crossing, repeats = [], 0
     for members in groups.values():
-        if len(members) == 1:
-            continue
-        classes = len({label for _, label, _ in members}) > 1
-        parts = len({part for part, _, _ in members}) > 1
-        if classes or parts:
-            names = tuple(name for _, _, name in members)
-            called = tuple(images.classes[label] for _, label, _ in members)
-            crossing.append(Duplicate(names, called, classes, parts))
+        parts, labels, names = zip(*members, strict=True)
+        classes = tuple(images.classes[label] for label in labels)
+        across_classes, across_parts = len(set(labels)) > 1, len(set(parts)) > 1
+        if across_classes or across_parts:
+            crossing.append(Duplicate(names, classes, across_classes, across_parts))
         else:
             repeats += len(members) - 1
     return crossing, repeats
 
 
-def _full(part: str, name: str) -> str:
-    """The part goes before the name where the name does not tell it."""
-    return shown(name if name.startswith(f"{part}/") else f"{part}: {name}")
+def protocol_coverage(protocol: Protocol, images: ImageSet) -> Coverage:
+    """Compare classes, images per part and the published shots; classes are compared by name."""
+    expected = protocol.expected
+    assert expected is not None, protocol.name
+    groups = {"base": expected.classes[: protocol.base], "novel": expected.classes[protocol.base :]}
+    there: set[str] = set()
+    parts = []
+    for split, totals, each in (
+        ("train", expected.train, expected.train_each),
+        ("test", expected.test, expected.test_each),
+    ):
+        count = Counter(images.classes[label] for label in getattr(images, split).labels)
+        there.update(count)
+        for (kind, group), total, wanted in zip(groups.items(), totals, each, strict=True):
+            lacking = {name: (wanted or 0) - count[name] for name in group}
+            short = {name: n for name, n in lacking.items() if n > 0}
+            found = sum(count[name] for name in group)
+            parts.append(PartCoverage(kind, split, found, total, short))
+    rows = find_shots(images.train.names, len(images.train), protocol.shots)
+    return Coverage(
+        name=protocol.name,
+        base=protocol.base,
+        way=protocol.way,
+        shot=protocol.shot,
+        sessions=protocol.sessions,
+        classes_found=tuple(len(there & set(group)) for group in groups.values()),
+        classes_expected=tuple(len(group) for group in groups.values()),
+        missing=tuple(name for name in expected.classes if name not in there),
+        unknown=tuple(name for name in images.classes if name not in expected.classes),
+        parts=tuple(parts),
+        shots_expected=len(protocol.shots),
+        missing_shots=tuple(str(shot) for shot in protocol.shots if shot not in rows),
+    )
 
 
-def _contents(split: ImageSplit) -> Iterable[str]:
-    """Equal strings for equal images: the bytes of files, the pixels of decoded arrays."""
-    if isinstance(split.pixels, FilePixels):
-        return digests(split.pixels.paths)
-    assert isinstance(split.pixels, ArrayPixels)
-    return _pixel_digests(split)
+def _check_embeddings(path: Path) -> DataReport:
+    """Read all of a file, or of a folder of shards, whose checksums are compared."""
+    ignored: tuple[str, ...] = ()
+    if is_shards(path):
+        shards = open_shards(path)
+        shards.verify(lambda done, total: report_progress("checking", done, total))
+        for split in ("train", "test"):
+            for _ in shards.blocks(split):
+                pass
+        data, dtype = load_embeddings(path), shards.manifest.dtype
+        named = {split: any(shards.names(split)) for split in ("train", "test")}
+    else:
+        members, ignored = read_members(path)
+        data, dtype = Embeddings(**checked(path, members)), str(members["x_train"].dtype)
+        named = {"train": data.names_train is not None, "test": data.names_test is not None}
+    held = None if data.holdout is None else data.y_train[data.holdout]
+    return DataReport(
+        path=str(path),
+        dataset=FEATURES,
+        classes=len(np.unique(data.y_train)),
+        train=len(data.y_train),
+        test=len(data.y_test),
+        train_each=_each(data.y_train),
+        test_each=_each(data.y_test),
+        dimension=data.x_train.shape[1],
+        dtype=dtype,
+        scale=data.scale,
+        holdout=None if held is None else (len(held), len(np.unique(held))),
+        fakes=None if data.fakes is None else (len(data.fakes), data.fakes.images),
+        class_names=data.class_names,
+        names=tuple(split for split, there in named.items() if there),
+        provenance=data.provenance,
+        ignored=ignored,
+    )
 
 
-def _pixel_digests(split: ImageSplit) -> Iterable[str]:
-    images = (image for batch in split.batches(1024) for image in batch)
-    for image in watched("comparing", images, len(split)):
-        yield sha256_of([np.ascontiguousarray(image).tobytes()])
+def _each(labels: Array) -> tuple[int, int]:
+    """Return the fewest and the most rows of a class."""
+    counts = np.unique(labels, return_counts=True)[1]
+    return (int(counts.min()), int(counts.max())) if len(counts) else (0, 0)

@@ -1,30 +1,34 @@
-"""CIFAR-100 as its authors publish it: the python archive, packed or unpacked."""
+"""CIFAR-100 as its authors publish it: the python archive, packed or unpacked.
+
+Its files are pickles, which are programs. Here they may build containers, strings, numbers and
+arrays of bytes; every other name they use is refused.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import io
+import pickle
 import tarfile
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from cala.data.cache import cached
-from cala.data.decoding import MAX_PIXELS, Pixels
+from cala.data.decoding import Pixels
+from cala.data.image_scan import remembered, set_fingerprint
 from cala.data.images import ArrayPixels, ImageSet, ImageSplit
-from cala.data.listing import check_max_pixels
-from cala.data.sets import DATASETS, DataSet, refuse_options
-from cala.data.survey import fingerprint, remembered
-from cala.data.unpickling import load_pickle
-from cala.errors import InputError
-from cala.files import CHUNK, reason, sha256_of, shown
+from cala.data.sets import DATASETS, DataSet
+from cala.errors import DamagedFile, InputError
+from cala.files import reason, shown
 
 FOLDER = "cifar-100-python"
 ARCHIVES = (f"{FOLDER}.tar.gz", f"{FOLDER}.tgz", f"{FOLDER}.tar")
 PARTS = ("train", "test", "meta")
 SIDE = 32
+MAX_BYTES = 1 << 30  # of one of the three files; the largest has 155 MB
 
 
 class Cifar100(DataSet):
@@ -36,21 +40,16 @@ class Cifar100(DataSet):
     def recognise(self, path: Path) -> bool:
         return _find(path) is not None
 
-    def open(
-        self, path: Path, on_bad: str = "raise", max_pixels: int = MAX_PIXELS, **options: Any
-    ) -> ImageSet:
-        refuse_options(self.name, options)
-        check_max_pixels(max_pixels)
+    def open(self, path: Path, on_bad: str, max_pixels: int, **options: Any) -> ImageSet:
         if max_pixels < SIDE * SIDE:
-            raise InputError(
-                f"max_pixels is {max_pixels}: every image of cifar100 has {SIDE * SIDE:,}"
-            )
+            detail = f"max_pixels is {max_pixels}"
+            raise InputError(detail, f"use {SIDE * SIDE} or more", field="max_pixels")
         source = _find(path)
-        if source is None:
-            raise InputError(f"{shown(path)} is not laid out like cifar100: {self.layout}")
+        assert source is not None, path
         files = [source] if source.is_file() else [source / part for part in PARTS]
         digests = remembered("cifar100", files, lambda: [_digest(source, part) for part in PARTS])
-        content = fingerprint(self.name, [(p, 0, d) for p, d in zip(PARTS, digests, strict=True)])
+        entries = [(part, 0, digest) for part, digest in zip(PARTS, digests, strict=True)]
+        content = set_fingerprint(self.name, entries)
         entry = cached(self.name, content, lambda folder: _build(source, folder), source)
         splits = []
         for part in ("train", "test"):
@@ -59,7 +58,6 @@ class Cifar100(DataSet):
             rows = np.arange(len(array))
             names = tuple(f"{part}/{row}" for row in rows)
             splits.append(ImageSplit(labels, names, ArrayPixels(array, rows)))
-        count = len(splits[0]) + len(splits[1])
         return ImageSet(
             name=self.name,
             classes=tuple(entry.info["classes"]),
@@ -67,7 +65,7 @@ class Cifar100(DataSet):
             test=splits[1],
             source=path,
             identify=lambda: content,
-            sizes=(((SIDE, SIDE), count),),
+            sizes=(((SIDE, SIDE), len(splits[0]) + len(splits[1])),),
         )
 
 
@@ -75,7 +73,7 @@ DATASETS.register("cifar100", "CIFAR-100: 100 classes, 60,000 images of 32×32")
 
 
 def _find(path: Path) -> Path | None:
-    """The archive or the folder with the three files, wherever a user may point."""
+    """Return the archive or the folder with the three files, wherever a user may point."""
     if path.is_file():
         return path if _is_archive(path) else None
     for folder in (path, path / FOLDER):
@@ -97,65 +95,135 @@ def _is_archive(path: Path) -> bool:
         return False
 
 
-@contextmanager
-def _opened(source: Path, part: str) -> Iterator[BinaryIO]:
-    """The bytes of one of the three files; an archive is read in place, never unpacked."""
+def _damaged(source: Path, part: str, why: str) -> DamagedFile:
+    return DamagedFile(shown(source), f"{part}: {why}", "download it again")
+
+
+def _read(source: Path, part: str) -> bytes:
+    """Return the bytes of one of the three files; an archive is read in place, never unpacked."""
     try:
         if source.is_dir():
             with (source / part).open("rb") as file:
-                yield file
-            return
-        with tarfile.open(source) as archive:
-            member = archive.extractfile(archive.getmember(f"{FOLDER}/{part}"))
-            if member is None:
-                raise InputError(f"{shown(source)}: {FOLDER}/{part} is not a file: get it again")
-            yield member  # type: ignore[misc]
-    except FileNotFoundError as error:
-        raise InputError(f"{shown(source)} lacks the file {part}: unpack it again") from error
-    except KeyError as error:
-        raise InputError(f"{shown(source)} lacks {FOLDER}/{part}: get it again") from error
+                content = file.read(MAX_BYTES + 1)
+        else:
+            with tarfile.open(source) as archive:
+                member = archive.extractfile(f"{FOLDER}/{part}")
+                content = b"" if member is None else member.read(MAX_BYTES + 1)
+    except (FileNotFoundError, KeyError) as error:
+        raise _damaged(source, part, "is missing") from error
     except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
-        raise InputError(
-            f"{shown(source)}: {part} is damaged or cut short ({reason(error)}): get it again"
-        ) from error
+        raise _damaged(source, part, reason(error)) from error
+    if len(content) > MAX_BYTES:
+        raise _damaged(source, part, "has more than 1 GiB")
+    return content
 
 
 def _digest(source: Path, part: str) -> str:
-    with _opened(source, part) as file:
-        return sha256_of(iter(lambda: file.read(CHUNK), b""))
+    return hashlib.sha256(_read(source, part)).hexdigest()
 
 
 def _build(source: Path, folder: Path) -> dict[str, Any]:
-    with _opened(source, "meta") as file:
-        names = load_pickle(file, f"{source}: meta").get("fine_label_names")
+    names = load_pickle(_read(source, "meta"), f"{source}: meta").get("fine_label_names")
     if not isinstance(names, list) or not all(isinstance(n, bytes | str) for n in names):
-        raise InputError(f"{shown(source)}: meta holds no fine_label_names: get it again")
+        raise _damaged(source, "meta", "has no fine_label_names")
     info: dict[str, Any] = {
         "classes": [n.decode("utf-8", "replace") if isinstance(n, bytes) else n for n in names]
     }
     for part in ("train", "test"):
-        with _opened(source, part) as file:
-            images, labels = _arrays(load_pickle(file, f"{source}: {part}"), source, part)
-        outside = [label for label in labels if not 0 <= label < len(names)]
-        if outside:
-            raise InputError(
-                f"{shown(source)}: {part} has label {outside[0]}, meta has {len(names)}"
-            )
+        images, info[part] = _arrays(source, part, len(names))
         np.save(folder / f"{part}.npy", images, allow_pickle=False)
-        info[part] = labels
     return info
 
 
-def _arrays(content: dict[str, Any], source: Path, part: str) -> tuple[Pixels, list[int]]:
-    """The official (n, 3072) channel-first rows -> (n, 32, 32, 3)."""
+def _arrays(source: Path, part: str, classes: int) -> tuple[Pixels, list[int]]:
+    """The official (n, 3072) channel-first rows -> (n, 32, 32, 3), and their labels."""
+    content = load_pickle(_read(source, part), f"{source}: {part}")
     data, labels = content.get("data"), content.get("fine_labels")
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2:
-        raise InputError(f"{shown(source)}: {part} holds no array of images: get it again")
+        raise _damaged(source, part, "has no array of images")
     if data.shape[1] != 3 * SIDE * SIDE:
-        raise InputError(f"{shown(source)}: images of {part} have {data.shape[1]} values, not 3072")
+        raise _damaged(source, part, f"images have {data.shape[1]} values, not 3072")
     if not isinstance(labels, list) or not all(type(label) is int for label in labels):
-        raise InputError(f"{shown(source)}: {part} holds no fine_labels; is it CIFAR-10?")
+        raise _damaged(source, part, "has no fine_labels; is it CIFAR-10?")
     if len(labels) != len(data):
-        raise InputError(f"{shown(source)}: {part} has {len(data)} images, {len(labels)} labels")
+        raise _damaged(source, part, f"has {len(data)} images and {len(labels)} labels")
+    outside = [label for label in labels if not 0 <= label < classes]
+    if outside:
+        raise _damaged(source, part, f"has label {outside[0]}, meta has {classes} classes")
     images = data.reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
     return np.ascontiguousarray(images), labels
+
+
+ALLOWED = {
+    ("numpy", "ndarray"),
+    ("numpy", "dtype"),
+    ("numpy.core.multiarray", "_reconstruct"),
+    ("numpy._core.multiarray", "_reconstruct"),
+    ("_codecs", "encode"),  # how newer pickles of the old protocol write bytes
+    ("builtins", "bytes"),
+    ("__builtin__", "bytes"),
+}
+
+
+class _Name:
+    """One use of an allowed name; never the real thing, and a pickle cannot change it."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __setstate__(self, state: Any) -> None:
+        """Ignore the byte order of a dtype: only single bytes are read."""
+
+    def __call__(self, *given: Any) -> Any:
+        match self.name, *(v.decode("latin1") if isinstance(v, bytes) else v for v in given):
+            case "_reconstruct", _Name(name="ndarray"), *_:
+                return _Array()
+            case "dtype", "u1" | "i1" as code, *_:
+                return _Name(code)
+            case "encode", str() as text, "latin1":
+                return text.encode("latin1")
+            case ["bytes"]:  # with a number it would fill the memory
+                return b""
+        raise pickle.UnpicklingError(f"a call of {self.name}")
+
+
+class _Array:
+    """An array while a pickle describes it; `value` is the real one."""
+
+    __slots__ = ("value",)
+
+    def __setstate__(self, state: Any) -> None:
+        _, shape, dtype, fortran, raw = state
+        if not isinstance(dtype, _Name) or not isinstance(raw, bytes):
+            raise pickle.UnpicklingError(f"an array of {type(raw).__name__}")
+        flat = np.frombuffer(raw, dtype=dtype.name)
+        self.value = flat.reshape(tuple(shape), order="F" if fortran else "C")
+
+
+class RestrictedUnpickler(pickle.Unpickler):
+    """Refuse every name but those in `ALLOWED`."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in ALLOWED:
+            raise pickle.UnpicklingError(f"the name {module}.{name}")
+        return _Name(name)
+
+
+def load_pickle(content: bytes, name: str) -> dict[str, Any]:
+    """Return the dictionary in a pickle, with keys as text; `name` is for messages."""
+    try:
+        found = RestrictedUnpickler(io.BytesIO(content), encoding="bytes").load()
+    except Exception as error:  # broken bytes lead to any kind of error
+        refused = isinstance(error, pickle.UnpicklingError)
+        raise InputError(
+            f"{shown(name)} is damaged or not a file of CIFAR-100 ({reason(error)})",
+            "download it again from the official place",
+            code="refused" if refused else "damaged_file",
+        ) from error
+    if not isinstance(found, dict):
+        raise InputError(f"{shown(name)} holds {type(found).__name__}, not a dictionary")
+    texts = (key.decode("latin1") if isinstance(key, bytes) else str(key) for key in found)
+    values = (getattr(v, "value", None) if isinstance(v, _Array) else v for v in found.values())
+    return dict(zip(texts, values, strict=True))

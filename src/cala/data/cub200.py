@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cala.data.decoding import MAX_PIXELS
 from cala.data.images import ImageSet
 from cala.data.listing import Listing, below, open_lazily, text_lines
-from cala.data.sets import DATASETS, DataSet, refuse_options
+from cala.data.sets import DATASETS, DataSet
 from cala.errors import InputError
 from cala.files import shown
 
@@ -25,13 +24,9 @@ class Cub200(DataSet):
     def recognise(self, path: Path) -> bool:
         return _root(path) is not None
 
-    def open(
-        self, path: Path, on_bad: str = "raise", max_pixels: int = MAX_PIXELS, **options: Any
-    ) -> ImageSet:
-        refuse_options(self.name, options)
+    def open(self, path: Path, on_bad: str, max_pixels: int, **options: Any) -> ImageSet:
         root = _root(path)
-        if root is None:
-            raise InputError(f"{shown(path)} is not laid out like cub200: {self.layout}")
+        assert root is not None, path
         return open_lazily(_listing(root), on_bad, max_pixels)
 
 
@@ -48,18 +43,16 @@ def _listing(root: Path) -> Listing:
     if not (root / "images").is_dir():
         lacking.append("images/")
     if lacking:
-        raise InputError(f"{shown(root)} lacks {', '.join(lacking)}: unpack the archive again")
+        detail = f"{shown(root)} lacks {', '.join(lacking)}"
+        raise InputError(detail, "unpack the archive again", code="incomplete")
     images, labels, parts, classes = (_table(root / name) for name in LISTS)
-    numbers = list(classes)
-    listing = Listing("cub200", root, tuple(classes[number] for number in numbers))
-    column = {number: label for label, number in enumerate(numbers)}
+    listing = Listing("cub200", root, tuple(classes.values()))
+    column = {number: label for label, number in enumerate(classes)}
     for key, name in images.items():
         label, part = labels.get(key), parts.get(key)
         if label is None or part not in ("0", "1"):
             source = "image_class_labels.txt" if label is None else "train_test_split.txt"
-            raise InputError(
-                f"{shown(root / source)} says nothing about image {key} ({shown(name)})"
-            )
+            raise InputError(f"{shown(root / source)} has no entry for image {key} ({shown(name)})")
         if label not in column:
             raise InputError(f"{shown(root)}: image {key} has class {label}, not in classes.txt")
         files = listing.train if part == "1" else listing.test
@@ -75,7 +68,7 @@ def _table(path: Path) -> dict[str, str]:
         if not number.isdecimal() or not value.strip():
             raise InputError(f"{shown(path)}, line {line}: {shown(text)!r} is not 'number value'")
         if number in table:
-            raise InputError(f"{shown(path)}, line {line}: number {number} comes twice")
+            raise InputError(f"{shown(path)}, line {line}: number {number} is repeated")
         table[number] = value.strip()
     return table
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import io
 import stat
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,8 @@ for _format in ("Jpeg", "Png", "WebP", "Bmp", "Gif", "Tiff"):
     # The library loads decoders when the first file is opened, which is not safe in threads.
     import_module(f"PIL.{_format}ImagePlugin")
 MOST_SCANS = 100  # progressive files have about ten; each is a pass over all pixels
-STRIP = 1 << 20  # pixels that are wide numbers at a time
+TILE_SIDE = 2048  # tiles of up to this side squared are fine in images of any size
+STRIP = 1 << 20  # pixels that are converted to wide numbers at a time
 WHITE = (255, 255, 255, 255)
 
 Pixels = NDArray[np.uint8]
@@ -34,55 +35,78 @@ Pixels = NDArray[np.uint8]
 class ImageError(InputError):
     """An image file that cannot be used; `why` is the cause alone."""
 
-    def __init__(self, name: object, why: str) -> None:
-        super().__init__(f"{shown(name)}: {why}")
+    code = "bad_image"
+
+    def __init__(
+        self, name: object, why: str, fix: str | None = None, code: str | None = None
+    ) -> None:
+        super().__init__(f"{shown(name)}: {why}", fix, code=code)
         self.name, self.why = str(name), why
 
-    def __reduce__(self) -> tuple[type[ImageError], tuple[str, str]]:
-        return type(self), (self.name, self.why)
+    def __reduce__(self) -> tuple[type[ImageError], tuple[str, str, str | None, str]]:
+        return type(self), (self.name, self.why, self.fix, self.code)
 
 
 def decode(
     path: Path, size: tuple[int, int] | None = None, max_pixels: int = MAX_PIXELS
 ) -> tuple[Pixels, tuple[int, int]]:
-    """The first frame of an image file, upright, as RGB; transparency is laid on white.
+    """Read the first frame of an image file, upright, as RGB, with transparency on white.
 
-    size : (h, w) to resize to, aspect not kept, as the field's test transforms do
+    size : (h, w) to resize to, without keeping the aspect, as the field's test transforms do
     Returns the (h, w, 3) array and the (h, w) of the file.
     """
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would block for ever
+    with _named(path):
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):  # reading a pipe would block
             raise ImageError(path, "not a regular file")
-        return _decoded(path, path, size, max_pixels)
-    except ImageError:
-        raise
-    except Exception as error:  # decoders raise whatever broken bytes lead them to
-        raise ImageError(path, _why(error, lambda: path.stat().st_size)) from error
+        if not status.st_size:
+            raise ImageError(path, "empty file")
+        with path.open("rb") as file:
+            return _decoded(file, path, size, max_pixels)
 
 
 def decode_bytes(data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Pixels:
-    """(h, w, 3) of an image file that is in memory; `name` is for messages alone."""
-    try:
+    """(h, w, 3) of an image file in memory; `name` is only for messages."""
+    with _named(name):
+        if not data:
+            raise ImageError(name, "empty file")
         if data.startswith(b"\xff\xd8") and data.count(b"\xff\xda") > MOST_SCANS:
-            raise ImageError(name, "a JPEG with too many scans: save it again, or leave it out")
+            raise _bomb(name, f"a JPEG with more than {MOST_SCANS} scans")
         return _decoded(io.BytesIO(data), name, None, max_pixels)[0]
+
+
+@contextmanager
+def _named(name: object) -> Iterator[None]:
+    """Turn whatever decoders raise on broken bytes into an error that names the file."""
+    try:
+        yield
     except ImageError:
         raise
+    except UnidentifiedImageError as error:
+        raise ImageError(name, "not an image of a known format, or damaged") from error
+    except Image.DecompressionBombError as error:
+        raise _bomb(name, "more pixels than the image library accepts") from error
     except Exception as error:
-        raise ImageError(name, _why(error, lambda: len(data))) from error
+        raise ImageError(name, reason(error)) from error
+
+
+def _bomb(name: object, why: str) -> ImageError:
+    return ImageError(name, why, "make it smaller, or leave it out", "bomb")
 
 
 def _decoded(
-    source: Path | BinaryIO, name: object, size: tuple[int, int] | None, max_pixels: int
+    file: BinaryIO, name: object, size: tuple[int, int] | None, max_pixels: int
 ) -> tuple[Pixels, tuple[int, int]]:
-    with Image.open(source, formats=FORMATS) as opened:
+    with Image.open(file, formats=FORMATS) as opened:
         width, height = opened.size
         if width * height > max_pixels:
-            raise ImageError(
-                name,
-                f"{width}×{height} pixels are more than the limit of {max_pixels:,}: "
-                "make it smaller or leave it out",
-            )
+            why = f"{width}×{height} pixels are more than the limit of {max_pixels:,}"
+            raise _bomb(name, why)
+        if opened.format == "TIFF":
+            place = file.tell()
+            if _tile_pixels(file) > max(TILE_SIDE**2, 2 * width * height):
+                raise _bomb(name, f"a TIFF of {width}×{height} pixels in far larger tiles")
+            file.seek(place)
         image = _rgb(_upright(opened))
         found = (image.height, image.width)
         if size is not None and found != size:
@@ -90,25 +114,37 @@ def _decoded(
         return np.array(image), found
 
 
+def _tile_pixels(file: BinaryIO) -> int:
+    """Return the pixels of a TIFF's tile, which its decoder holds in memory; 0 without tiles.
+
+    The header is read here because libraries disagree on which of repeated entries counts.
+    """
+    file.seek(0)
+    head = file.read(16)
+    order: Literal["little", "big"] = "little" if head.startswith(b"II") else "big"
+    big = int.from_bytes(head[2:4], order) == 43  # BigTIFF
+    count_size, wide = (8, 8) if big else (2, 4)
+    file.seek(int.from_bytes(head[8:16] if big else head[4:8], order))
+    entries = min(int.from_bytes(file.read(count_size), order), 1 << 16)
+    sides = {322: 0, 323: 0}  # TileWidth, TileLength
+    for _ in range(entries):
+        entry = file.read(4 + 2 * wide)
+        tag, kind = (int.from_bytes(entry[at : at + 2], order) for at in (0, 2))
+        if tag in sides:
+            value = entry[4 + wide :][: {1: 1, 3: 2, 4: 4}.get(kind, wide)]
+            sides[tag] = max(sides[tag], int.from_bytes(value, order))
+    return sides[322] * sides[323]
+
+
 def to_pixels(image: Image.Image) -> Pixels:
-    """(h, w, 3) of an image that is open already, upright, as RGB, on white."""
-    try:
+    """(h, w, 3) of an open image, upright, as RGB, on white."""
+    with _named(getattr(image, "filename", "") or "image"):  # opened lazily, it may be broken
         return np.array(_rgb(_upright(image.copy())))
-    except Exception as error:  # an image that is opened lazily may be broken
-        raise ImageError(getattr(image, "filename", "") or "image", reason(error)) from error
-
-
-def _why(error: Exception, length: Callable[[], int]) -> str:
-    if isinstance(error, UnidentifiedImageError):
-        return "empty file" if length() == 0 else "not an image of a known format, or damaged"
-    if isinstance(error, Image.DecompressionBombError):
-        return "more pixels than the image library accepts: make it smaller or leave it out"
-    return reason(error)
 
 
 def _upright(image: Image.Image) -> Image.Image:
     image.load()
-    with suppress(Exception):  # broken EXIF beside good pixels is no reason to lose the image
+    with suppress(Exception):  # broken EXIF does not make good pixels useless
         ImageOps.exif_transpose(image, in_place=True)
     return image
 

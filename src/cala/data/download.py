@@ -1,32 +1,35 @@
-"""Fetching an image set from where its authors publish it, and checking it."""
+"""Downloading an image set from where its authors publish it, and unpacking it."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
+import tarfile
+import zlib
 from dataclasses import dataclass
 from importlib import resources
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any
 
-from cala.data.archives import unpack
 from cala.data.cub200 import FOLDER as CUB_FOLDER
+from cala.data.listing import below
 from cala.data.sets import DATASETS
 from cala.errors import InputError
-from cala.files import chunks, reason, shown
+from cala.files import reason, shown
 
-# ImageNet's terms do not allow handing its images on; `folder` is whatever the user has.
+MAX_BYTES = 16 * 2**30  # of an unpacked archive
+
+# ImageNet's terms do not allow passing its images on; `folder` is whatever the user has.
 REFUSED = {
-    "mini_imagenet": "its images come from ImageNet, whose terms do not allow handing them on: get "
+    "mini_imagenet": "its images come from ImageNet, whose terms do not allow passing them on; get "
     "ImageNet or mini-ImageNet under its own terms and lay it out as",
-    "folder": "it is your own photos: lay them out as",
+    "folder": "it is your own photos; lay them out as",
 }
 
 
 @dataclass(frozen=True)
 class Archive:
-    """A published file; unpacked : the folder it holds, empty if it is read as it is"""
+    """A published file; unpacked : the folder it contains, empty if it is read as it is."""
 
     url: str
     md5: str
@@ -38,37 +41,49 @@ class Archive:
 
 
 def published(name: str) -> Archive:
-    """Where the authors of a set publish it, and its checksum."""
+    """Return where the authors of a set publish it, and its checksum."""
     summary = DATASETS.summary(name)
     if name in REFUSED:
-        raise InputError(f"{name} cannot be downloaded: {REFUSED[name]} {DATASETS[name].layout}")
+        raise InputError(
+            f"{name} cannot be downloaded",
+            f"{REFUSED[name]} {DATASETS[name].layout}",
+            field="dataset",
+            code="not_public",
+        )
     text = resources.files("cala.data").joinpath(f"manifests/{name}.json").read_text("utf-8")
     entry = json.loads(text).get("archive")
     if entry is None:
-        raise InputError(f"no place is known where {summary} is published")
+        raise InputError(f"no download of {summary} is known", field="dataset")
     return Archive(entry["url"], entry["md5"], CUB_FOLDER if name == "cub200" else "")
 
 
 def download(name: str, target: str | Path, progress: Any = False) -> Path:
-    """Fetch a set into the folder `target` and return the path for `open_images`.
+    """Download a set into the folder `target` and return the path for `open_images`.
 
-    A file that is already there and has the right checksum is not fetched again.
+    A file that is already there and has the right checksum is not downloaded again.
     progress : True for a bar (needs tqdm), or an object with `total`, `update`, `reset`, `close`
     """
+    import pooch  # takes a while to import, and most runs download nothing
+
     archive = published(name)
     target = Path(target)
     place, unpacked = target / archive.file, target / archive.unpacked
     if archive.unpacked and DATASETS[name].recognise(unpacked):
         return unpacked
-    by_hand = f"fetch {archive.url} on another machine and put it at {shown(place)}"
+    by_hand = f"download {archive.url} on another machine and put it at {shown(place)}"
+    pooch.get_logger().setLevel("ERROR")
     try:
-        target.mkdir(parents=True, exist_ok=True)
-        if not _matches(place, archive.md5):
-            _fetch(archive, target, progress)
+        pooch.retrieve(
+            archive.url,
+            known_hash=f"md5:{archive.md5}",
+            fname=archive.file,
+            path=target,
+            downloader=pooch.HTTPDownloader(progressbar=progress, timeout=30),
+        )
     except Exception as error:  # network layers raise many kinds
-        raise InputError(
-            f"{name} cannot be downloaded ({type(error).__name__}: {reason(error)}): {by_hand}"
-        ) from error
+        why = f"{type(error).__name__}: {reason(error)}"
+        detail = f"{name} cannot be downloaded ({why})"
+        raise InputError(detail, by_hand, code="not_downloaded") from error
     if not archive.unpacked:
         return place
     inner = target / f".{archive.unpacked}.archive"
@@ -76,29 +91,53 @@ def download(name: str, target: str | Path, progress: Any = False) -> Path:
     try:
         (inner / archive.unpacked).rename(unpacked)
     except OSError as error:
-        raise InputError(f"{shown(place)} holds no folder {archive.unpacked}: {by_hand}") from error
+        raise InputError(f"{shown(place)} contains no {archive.unpacked}", by_hand) from error
     finally:
         shutil.rmtree(inner, ignore_errors=True)
     return unpacked
 
 
-def _matches(path: Path, md5: str) -> bool:
-    if not path.is_file():
-        return False
-    digest = hashlib.md5(usedforsecurity=False)  # the checksum that the authors publish
-    for piece in chunks(path):
-        digest.update(piece)
-    return digest.hexdigest() == md5
+def unpack(archive: Path, target: Path, max_bytes: int = MAX_BYTES) -> None:
+    """Unpack a tar archive into `target`, which appears only when all of it is there.
+
+    Links, devices, paths that lead out of `target` and more than `max_bytes` are refused.
+    """
+    if target.exists():
+        detail = f"{shown(target)} exists"
+        raise InputError(detail, "remove it to unpack again", code="exists")
+    fresh = target.with_name(f".{target.name}.unpacking")
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(parents=True)
+    try:
+        with tarfile.open(archive) as opened:
+            left = max_bytes
+            for member in opened:
+                left -= member.size
+                _extract(opened, member, fresh, shown(archive), left)
+        fresh.rename(target)
+    except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
+        detail = f"{shown(archive)} cannot be unpacked ({reason(error)})"
+        raise InputError(detail, "download it again", code="damaged_file") from error
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
 
 
-def _fetch(archive: Archive, target: Path, progress: Any) -> None:
-    import pooch  # takes a while to import, and most runs download nothing
-
-    pooch.get_logger().setLevel("ERROR")
-    pooch.retrieve(
-        archive.url,
-        known_hash=f"md5:{archive.md5}",
-        fname=archive.file,
-        path=target,
-        downloader=pooch.HTTPDownloader(progressbar=progress, timeout=30),
-    )
+def _extract(
+    opened: tarfile.TarFile, member: tarfile.TarInfo, root: Path, source: str, left: int
+) -> None:
+    if "\\" in member.name or PureWindowsPath(member.name).drive:
+        raise InputError(f"{source} contains {shown(member.name)!r}, a path", code="outside")
+    place = below(root, member.name, source)
+    if member.isdir():
+        place.mkdir(parents=True, exist_ok=True)
+        return
+    if not member.isreg():
+        detail = f"{source} contains {shown(member.name)!r}, a link or device"
+        raise InputError(detail, code="not_a_file")
+    if left < 0:
+        raise InputError(f"{source} is too large when unpacked", code="too_large")
+    content = opened.extractfile(member)
+    assert content is not None
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with place.open("wb") as file:
+        shutil.copyfileobj(content, file)

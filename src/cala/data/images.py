@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cala.data.decoding import MAX_PIXELS, Pixels, decode
-from cala.data.parallel import in_order
-from cala.data.survey import digests
+from cala.data.image_scan import digests, in_order
 from cala.errors import InputError
 
 Rows = NDArray[np.int64]

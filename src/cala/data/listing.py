@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -13,10 +13,19 @@ import numpy as np
 
 from cala.data.cache import Entry, cached
 from cala.data.decoding import MAX_PIXELS, SUFFIXES, Pixels
-from cala.data.images import ArrayPixels, BadImage, FilePixels, ImageSet, ImageSplit, Rows
-from cala.data.survey import Survey, decode_all, digests, fingerprint, name_faults, survey
+from cala.data.image_scan import ImageScan, decode_all, digests, scan, set_fingerprint
+from cala.data.images import (
+    ArrayPixels,
+    BadImage,
+    FilePixels,
+    ImageSet,
+    ImageSplit,
+    PixelSource,
+)
 from cala.errors import InputError
-from cala.files import shown
+from cala.files import counted, shown
+
+MAX_TEXT = 64 << 20  # bytes of a list of images
 
 
 @dataclass
@@ -51,47 +60,31 @@ class Listing:
     def paths(self) -> list[Path]:
         return self.train.paths + self.test.paths
 
-    @property
-    def names(self) -> list[str]:
-        return self.train.names + self.test.names
-
-    def require_images(self) -> None:
-        if not self.paths:
-            raise InputError(f"{shown(self.root)} holds no image of {self.name}")
-
     def identify(self) -> str:
-        """The content fingerprint of all files."""
+        """Return the fingerprint of the content of all files."""
+        parts = (("train", self.train), ("test", self.test))
+        names = [f"{part}/{name}" for part, files in parts for name in files.names]
         labels = self.train.labels + self.test.labels
-        parts = ["train"] * len(self.train) + ["test"] * len(self.test)
-        names = [f"{part}/{name}" for part, name in zip(parts, self.names, strict=True)]
-        entries = list(zip(names, labels, digests(self.paths), strict=True))
-        return fingerprint(self.name, entries)
+        return set_fingerprint(
+            self.name, list(zip(names, labels, digests(self.paths), strict=True))
+        )
 
 
 def open_lazily(listing: Listing, on_bad: str, max_pixels: int = MAX_PIXELS) -> ImageSet:
-    """Images stay in their files. `skip` reads them all once to know which to leave out.
-
-    max_pixels : larger images are refused before they are decoded
-    """
-    check_max_pixels(max_pixels)
-    listing.require_images()
+    """Leave images in their files; `skip` reads them all once to know which to leave out."""
     sources = [FilePixels(tuple(part.paths), max_pixels) for part in (listing.train, listing.test)]
     if on_bad == "skip":
-        found = survey(listing.paths, max_pixels)
-        return _assemble(listing, sources, found.faults, found.sizes, on_bad, listing.identify)
-    faults = ["" if path.is_file() else "no such file" for path in listing.paths]
-    return _assemble(listing, sources, faults, [], on_bad, listing.identify)
+        found = scan(listing.paths, max_pixels)
+    else:
+        faults = ["" if path.is_file() else "no such file" for path in listing.paths]
+        found = ImageScan([], faults)
+    return _assemble(listing, sources, found, on_bad, listing.identify)
 
 
 def open_decoded(
     listing: Listing, size: tuple[int, int], on_bad: str, max_pixels: int = MAX_PIXELS
 ) -> ImageSet:
-    """Images are decoded once, resized to (h, w), and kept in the cache.
-
-    max_pixels : larger images are refused before they are decoded
-    """
-    check_max_pixels(max_pixels)
-    listing.require_images()
+    """Decode images once, resize them to (h, w), and keep them in the cache."""
     content = listing.identify()
 
     def build(folder: Path) -> dict[str, Any]:
@@ -105,102 +98,106 @@ def open_decoded(
             def write(pixels: Pixels | None) -> None:
                 file.write(blank if pixels is None else pixels.tobytes())
 
-            found: Survey = decode_all(listing.paths, write, size, max_pixels)
+            found = decode_all(listing.paths, write, size, max_pixels)
         return {"faults": found.faults, "sizes": found.sizes}
 
     name = f"{listing.name}-{size[0]}x{size[1]}"
-    if max_pixels != MAX_PIXELS:  # which images are refused is part of what is kept
+    if max_pixels != MAX_PIXELS:  # it decides which images are refused
         name += f"-{max_pixels}"
     entry: Entry = cached(name, content, build, listing.root)
     rows, split = np.arange(len(listing.paths)), len(listing.train)
     sources = [ArrayPixels(entry.arrays["images"], part) for part in (rows[:split], rows[split:])]
-    sizes = [(height, width) for height, width in entry.info["sizes"]]
-    return _assemble(listing, sources, entry.info["faults"], sizes, on_bad, lambda: content)
+    found = ImageScan([(h, w) for h, w in entry.info["sizes"]], entry.info["faults"])
+    return _assemble(listing, sources, found, on_bad, lambda: content)
 
 
 def _assemble(
     listing: Listing,
-    sources: Sequence[Any],
-    faults: Sequence[str],
-    sizes: Sequence[tuple[int, int]],
+    sources: Sequence[PixelSource],
+    found: ImageScan,
     on_bad: str,
-    identify: Any,
+    identify: Callable[[], str],
 ) -> ImageSet:
-    faulty = [(shown(n), why) for n, why in zip(listing.names, faults, strict=True) if why]
+    if not listing.paths:
+        detail = f"{shown(listing.root)} contains no image of {listing.name}"
+        raise InputError(detail, field="path", code="no_images")
+    names = listing.train.names + listing.test.names
+    faulty = [(shown(n), why) for n, why in zip(names, found.faults, strict=True) if why]
     if faulty and on_bad == "raise":
-        raise name_faults(listing.name, faulty)
-    good = np.array([not why for why in faults], dtype=bool)
+        listed = preview((f"{name} ({why})" for name, why in faulty))
+        raise InputError(
+            f"{listing.name}: {counted(len(faulty), 'image')} cannot be used: {listed}",
+            "fix or remove them, or open the set with on_bad='skip'",
+            code="bad_images",
+        )
+    good = np.array([not why for why in found.faults], dtype=bool)
     split = len(listing.train)
-    splits = []
-    for files, source, keep in zip(
-        (listing.train, listing.test), sources, (good[:split], good[split:]), strict=True
-    ):
-        labels: Rows = np.array(files.labels, dtype=np.int64)
-        splits.append(ImageSplit(labels, tuple(files.names), source).take(keep))
-    counted = Counter(size for size, why in zip(sizes, faults, strict=False) if not why)
+    train, test = (
+        ImageSplit(np.array(files.labels, dtype=np.int64), tuple(files.names), source).take(keep)
+        for files, source, keep in zip(
+            (listing.train, listing.test), sources, (good[:split], good[split:]), strict=True
+        )
+    )
+    sizes = Counter(size for size, why in zip(found.sizes, found.faults, strict=False) if not why)
     return ImageSet(
         name=listing.name,
         classes=listing.classes,
-        train=splits[0],
-        test=splits[1],
+        train=train,
+        test=test,
         source=listing.root,
         identify=identify,
         skipped=tuple(BadImage(name, why) for name, why in faulty),
         notes=tuple(listing.notes),
-        sizes=tuple(counted.most_common()),
+        sizes=tuple(sizes.most_common()),
     )
 
 
-def check_max_pixels(value: object) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InputError(f"max_pixels is {value!r}: give a whole number of at least 1")
-
-
 def class_folders(root: Path) -> list[Path]:
-    """Folders of `root` in order of their names, hidden ones left out."""
+    """Return the folders of `root` in order of their names, without hidden ones."""
     return sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
 
 
 def images_in(folder: Path, notes: list[str]) -> list[Path]:
-    """Image files of a folder by extension, in order of their names.
+    """Return the image files of a folder by extension, in order of their names.
 
-    A broken link with the right extension counts as an image, so that it is named later.
+    A broken link with the right extension counts as an image, so that it is reported later.
     """
-    images: list[Path] = []
-    others: list[Path] = []
-    for path in sorted(folder.iterdir()):
-        if path.name.startswith(".") or path.is_dir():
-            continue
-        (images if path.suffix.lower() in SUFFIXES else others).append(path)
+    files = [p for p in sorted(folder.iterdir()) if not p.name.startswith(".") and not p.is_dir()]
+    others = [path.name for path in files if path.suffix.lower() not in SUFFIXES]
     if others:
-        named = shown(others[0].name)
-        notes.append(f"{shown(folder.name)}: {len(others)} files are no images ({named})")
-    return images
+        count = counted(len(others), "file")
+        notes.append(f"{shown(folder.name)}: {count} ignored, not images ({shown(others[0])})")
+    return [path for path in files if path.suffix.lower() in SUFFIXES]
 
 
 def below(root: Path, name: str, source: str) -> Path:
-    """root/name, refused if `name` would lead out of `root`."""
+    """Return root/name; refuse a `name` that leads out of `root`."""
     parts = PurePosixPath(name).parts
     if not parts or PurePosixPath(name).is_absolute() or ".." in parts or "\0" in name:
-        raise InputError(f"{source} names {shown(name)!r}, which is not a path below its folder")
+        detail = f"{source} names {shown(name)!r}, which is not a path below its folder"
+        raise InputError(detail, code="outside")
     return root.joinpath(*parts)
 
 
 def read_text(path: Path) -> str:
-    """A small text file; what cannot be read is named."""
+    """Return the text of a small file."""
+    if path.stat().st_size > MAX_TEXT:
+        detail = f"{shown(path)} has more than {MAX_TEXT >> 20} MiB, too much for a list"
+        raise InputError(detail, "get it again", code="too_large")
     try:
         return path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(f"{shown(path)} is not a text file in UTF-8: get it again") from error
+        detail = f"{shown(path)} is not a text file in UTF-8"
+        raise InputError(detail, "get it again", code="damaged_file") from error
 
 
 def text_lines(path: Path) -> list[str]:
-    """Its lines, empty ones left out."""
+    """Return the lines of a small file, without empty ones."""
     return [line for line in re.split(r"\r?\n", read_text(path)) if line.strip()]
 
 
 def preview(items: Iterable[str], limit: int = 3) -> str:
-    """The first few of many names, for a message."""
+    """Return the first few of many names, for a message."""
     names = list(items)
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    more = f" and {len(names) - limit:,} more" if len(names) > limit else ""
     return ", ".join(shown(name) for name in names[:limit]) + more

@@ -9,25 +9,17 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from cala.data.decoding import MAX_PIXELS
 from cala.data.images import ImageSet
-from cala.data.listing import (
-    Listing,
-    below,
-    class_folders,
-    images_in,
-    open_decoded,
-    read_text,
-)
+from cala.data.listing import Listing, below, class_folders, images_in, open_decoded, read_text
 from cala.data.protocol import load_protocol
-from cala.data.sets import DATASETS, DataSet, refuse_options
+from cala.data.sets import DATASETS, DataSet
 from cala.errors import InputError
 from cala.files import reason, shown
 
 # The field's test transform is Resize 92 -> CenterCrop 84; more pixels than that are never used.
 SIZE = (92, 92)
 WNID = re.compile(r"n\d{8}")
-NEARLY_ALL = 0.95  # share of the classes
+NEARLY_ALL = 0.95  # fraction of the classes
 COLUMNS = ("filename", "label")
 
 
@@ -43,10 +35,7 @@ class MiniImagenet(DataSet):
     def fits(self, path: Path) -> bool:
         return _is_flat(path) or _folders(path) is not None
 
-    def open(
-        self, path: Path, on_bad: str = "raise", max_pixels: int = MAX_PIXELS, **options: Any
-    ) -> ImageSet:
-        refuse_options(self.name, options)
+    def open(self, path: Path, on_bad: str, max_pixels: int, **options: Any) -> ImageSet:
         listing = _from_lists(path) if _is_flat(path) else _from_folders(path)
         return open_decoded(listing, SIZE, on_bad, max_pixels)
 
@@ -56,9 +45,9 @@ def _is_flat(path: Path) -> bool:
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether train/ has (nearly) all of the wnids and no other folder.
+    """Return whether train/ has (nearly) all of the wnids and no other folder.
 
-    Photos of other sets have folders named after wnids too: a few of them make no mini-ImageNet.
+    Photos of other sets have folders named after wnids too: a few of them are not mini-ImageNet.
     """
     parts = _folders(path)
     if parts is None or parts["train"] == path:
@@ -67,15 +56,14 @@ def _is_whole(path: Path) -> bool:
 
 
 def _folders(path: Path) -> dict[str, Path] | None:
-    """The folders that hold a folder per wnid, by part."""
+    """Return the folders that hold a folder per wnid, by part."""
     if not path.is_dir():
         return None
     parts = {"train": path / "train" if (path / "train").is_dir() else path}
     if (path / "train").is_dir() and (path / "test").is_dir():
         parts["test"] = path / "test"
-    known = set(_official())
-    names = [folder.name for folder in class_folders(parts["train"])]
-    return parts if names and set(names) <= known else None
+    names = {folder.name for folder in class_folders(parts["train"])}
+    return parts if names and names <= set(_official()) else None
 
 
 def _official() -> tuple[str, ...]:
@@ -83,16 +71,20 @@ def _official() -> tuple[str, ...]:
     return expected.classes if expected else ()
 
 
-def _classes(found: Iterable[str]) -> tuple[str, ...]:
-    """The official list where it covers what was found, so that a part keeps the labels."""
+def _listing(root: Path, found: Iterable[str]) -> tuple[Listing, dict[str, int]]:
+    """Return an empty listing and the label of each wnid.
+
+    The official list is used if it covers what was found, so that a part keeps its labels.
+    """
     names, official = set(found), _official()
-    return official if names <= set(official) else tuple(sorted(names))
+    classes = official if names <= set(official) else tuple(sorted(names))
+    column = {wnid: label for label, wnid in enumerate(classes)}
+    return Listing("mini_imagenet", root, classes), column
 
 
 def _from_lists(root: Path) -> Listing:
     rows = {part: _rows(root / "split" / f"{part}.csv") for part in ("train", "test")}
-    listing = Listing("mini_imagenet", root, _classes(w for p in rows.values() for _, w in p))
-    column = {wnid: label for label, wnid in enumerate(listing.classes)}
+    listing, column = _listing(root, (wnid for part in rows.values() for _, wnid in part))
     for part, files in (("train", listing.train), ("test", listing.test)):
         for name, wnid in rows[part]:
             path = below(root / "images", name, f"split/{part}.csv")
@@ -103,42 +95,39 @@ def _from_lists(root: Path) -> Listing:
 
 def _rows(path: Path) -> list[tuple[str, str]]:
     if not path.is_file():
-        raise InputError(f"{shown(path)} is not there: it lists the images of this part")
+        raise InputError(f"{shown(path)} is missing: it lists the images of this part")
     try:
         table = csv.DictReader(io.StringIO(read_text(path), newline=""))
         found, columns = list(table), table.fieldnames or ()
     except csv.Error as error:
-        raise InputError(f"{shown(path)} is no table ({reason(error)}): get it again") from error
+        detail = f"{shown(path)} is not a table ({reason(error)})"
+        raise InputError(detail, "get it again", code="damaged_file") from error
     lacking = [name for name in COLUMNS if name not in columns]
     if lacking:
-        raise InputError(
-            f"{shown(path)} has no column {', '.join(lacking)}: its first line must be "
-            f"{','.join(COLUMNS)}"
-        )
+        detail = f"{shown(path)} has no column {', '.join(lacking)}"
+        raise InputError(detail, f"its first line must be {','.join(COLUMNS)}")
     rows = []
     for line, row in enumerate(found, start=2):
         name, wnid = row["filename"], row["label"]
         if not name or not wnid or not WNID.fullmatch(wnid):
-            raise InputError(f"{shown(path)}, line {line}: label {wnid!r} of {name!r} is no wnid")
+            raise InputError(
+                f"{shown(path)}, line {line}: label {wnid!r} of {name!r} is not a wnid"
+            )
         rows.append((name, wnid))
     return rows
 
 
 def _from_folders(root: Path) -> Listing:
     parts = _folders(root)
-    if parts is None:
-        raise InputError(f"{shown(root)} is not laid out like mini_imagenet: {MiniImagenet.layout}")
-    notes: list[str] = []
+    assert parts is not None, root
     found = {part: class_folders(folder) for part, folder in parts.items()}
-    listing = Listing("mini_imagenet", root, _classes(f.name for p in found.values() for f in p))
-    column = {wnid: label for label, wnid in enumerate(listing.classes)}
+    listing, column = _listing(root, (folder.name for part in found.values() for folder in part))
     for part, files in (("train", listing.train), ("test", listing.test)):
         for folder in found.get(part, []):
-            for image in images_in(folder, notes):
+            for image in images_in(folder, listing.notes):
                 files.add(image, image.relative_to(root).as_posix(), column[folder.name])
     if "test" not in parts:
-        notes.append("there is no test/ folder: the test part is empty")
-    listing.notes.extend(notes)
+        listing.notes.append("there is no test/ folder: the test part is empty")
     return listing
 
 

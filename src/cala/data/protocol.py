@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from importlib import resources
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cala.core.rows import Array
 from cala.errors import InputError
-from cala.files import counted
+from cala.files import counted, shown
 from cala.registry import check_choice
+
+if TYPE_CHECKING:
+    from cala.data.embeddings import Embeddings
+    from cala.data.images import ImageSet
 
 MANIFESTS = ("cifar100", "cub200", "mini_imagenet")
 
@@ -59,6 +65,11 @@ class Protocol:
     def n_classes(self) -> int:
         return self.base + self.way * self.sessions
 
+    @property
+    def shots(self) -> tuple[Shot, ...]:
+        """The published shots of all sessions."""
+        return tuple(shot for session in self.canonical for shot in session)
+
     def session_labels(self, session: int) -> range:
         """Labels that arrive in a session; session 0 is the base session."""
         if session == 0:
@@ -72,7 +83,9 @@ class Protocol:
             return labels
         arrival = np.argsort(self.order)
         if labels.size and not 0 <= int(labels.min()) <= int(labels.max()) < len(arrival):
-            raise InputError(f"labels go to {int(labels.max())}, {self.name} has {len(arrival)}")
+            raise InputError(
+                f"label {int(labels.max())} is not one of {len(arrival)} in {self.name}"
+            )
         return arrival[labels]
 
 
@@ -91,30 +104,27 @@ def load_protocol(name: str) -> Protocol:
     manifest = json.loads(text)
     canonical = tuple(tuple(rows) for rows in manifest["canonical"])
     classes = tuple(manifest["classes"])
-    shots = [shot for session in canonical for shot in session]
-    for what, entries in (("canonical", shots), ("classes", classes)):
-        if _checksum(entries) != manifest[f"{what}_sha256"]:
-            raise InputError(
-                f"the {what} list of {name} does not match its checksum: reinstall cala"
-            )
-    counts = manifest["counts"]
     expected = Expected(
         classes=classes,
-        train=tuple(counts["train"]),
-        test=tuple(counts["test"]),
+        train=tuple(manifest["counts"]["train"]),
+        test=tuple(manifest["counts"]["test"]),
         train_each=_each(manifest["train_per_class"]),
         test_each=_each(manifest["test_per_class"]),
     )
-    fields = ("name", "base", "way", "shot", "sessions")
-    numbers = {key: manifest[key] for key in fields}
-    return Protocol(**numbers, canonical=canonical, expected=expected)
+    numbers = {key: manifest[key] for key in ("name", "base", "way", "shot", "sessions")}
+    protocol = Protocol(**numbers, canonical=canonical, expected=expected)
+    for what, entries in (("canonical", protocol.shots), ("classes", classes)):
+        if _checksum(entries) != manifest[f"{what}_sha256"]:
+            detail = f"the {what} list of {name} does not match its checksum"
+            raise InputError(detail, "reinstall cala", code="damaged_file")
+    return protocol
 
 
 def base_classes(name: str, classes: int, given: int | None = None) -> int:
     """How many classes are base: as given, the benchmark's, or all of an own set."""
     if given is not None:
         if not 1 <= given <= classes:
-            raise InputError(f"{given} base classes of {classes} are not possible")
+            raise InputError(f"base is {given}", f"use 1 to {classes}", field="base")
         return given
     return load_protocol(name).base if name in MANIFESTS else classes
 
@@ -148,19 +158,16 @@ def make_protocol(
     given = {"base": base, "way": way, "shot": shot, "sessions": sessions}
     for what, value in given.items():
         if value is not None and value < 1:
-            raise InputError(f"{what} is {value}: it must be 1 or more")
+            raise InputError(f"{what} is {value}", "use 1 or more", field=what)
     if classes < 2:
-        raise InputError(
-            f"a set of {counted(classes, 'class')} is too small: one base and one novel class are "
-            "needed"
-        )
+        detail = f"there is only {counted(classes, 'class')}"
+        raise InputError(detail, "one base and one novel class are needed", field="classes")
     if base is None:
         asked = (way or 1) * (sessions or 1)
         base = max(1, min(round(0.6 * classes), classes - asked))
     if base >= classes:
-        raise InputError(
-            f"base is {base} of {counted(classes, 'class')}: leave at least one to arrive later"
-        )
+        detail = f"base is {base} of {counted(classes, 'class')}"
+        raise InputError(detail, "leave at least one to arrive later", field="base")
     novel = classes - base
     if way is None:
         way = min(5, novel // sessions if sessions else novel)
@@ -168,7 +175,9 @@ def make_protocol(
     if way < 1 or base + way * sessions > classes:
         raise InputError(
             f"{base} base + {counted(sessions, 'session')} × {counted(max(way, 1), 'class')} are "
-            f"more than the {counted(classes, 'class')} there are: make one of them smaller"
+            f"more than {counted(classes, 'class')}",
+            "lower one of them",
+            field="sessions",
         )
     order: tuple[int, ...] = ()
     if order_seed is not None:
@@ -177,19 +186,99 @@ def make_protocol(
 
 
 def canonical_draw(protocol: Protocol) -> ShotDraw:
-    """The published shots."""
-    if not protocol.canonical:
-        raise InputError(f"{protocol.name} has no published shot list: use random draws")
-    if any(isinstance(shot, str) for rows in protocol.canonical for shot in rows):
+    """Return the published shots, which must be row numbers."""
+    if any(isinstance(shot, str) for shot in protocol.shots):
+        detail = f"the published shots of {protocol.name} are file names"
+        raise InputError(detail, "find their rows in your copy with canonical_rows", code="named")
+    sessions = tuple(np.array(rows, np.int64) for rows in _published(protocol))
+    return ShotDraw("canonical", sessions)
+
+
+def canonical_rows(protocol: Protocol, images: ImageSet) -> ShotDraw:
+    """Find the published shots among the training images; missing ones are an error."""
+    train = images.train
+    return _find(protocol, train.names, train.labels.tolist(), shown(images.source))
+
+
+def with_rows(protocol: Protocol, data: Embeddings, source: str) -> Protocol:
+    """Replace the published shots by rows of these embeddings; missing ones are an error."""
+    if data.names_train is None and any(isinstance(shot, str) for shot in protocol.shots):
         raise InputError(
-            f"the published shots of {protocol.name} are file names: find their rows in your copy "
-            "with cala.data.shots.canonical_rows"
+            f"the published shots of {protocol.name} are file names, and {shown(source)} has no "
+            "names_train",
+            "add the file names of its training rows, or use random draws",
+            code="no_names",
         )
-    return ShotDraw("canonical", tuple(np.array(rows, np.int64) for rows in protocol.canonical))
+    draw = _find(protocol, data.names_train, data.y_train.tolist(), shown(source))
+    return replace(protocol, canonical=tuple(tuple(rows.tolist()) for rows in draw.rows))
+
+
+def known_rows(protocol: Protocol, data: Embeddings) -> list[int]:
+    """Return the rows of those published shots that these embeddings have, in any order."""
+    return list(find_shots(data.names_train, len(data.y_train), protocol.shots).values())
+
+
+def find_shots(names: Sequence[str] | None, rows: int, shots: Iterable[Shot]) -> dict[Shot, int]:
+    """Return the rows of those shots that are there.
+
+    names : of the training rows, compared from the end of the path; None if not known
+    rows : their number; a shot that is a number is a row of the whole set, and names that are
+        numbers tell which rows of the whole set these are
+    """
+    wanted = list(shots)
+    depth = max((len(PurePosixPath(s).parts) for s in wanted if isinstance(s, str)), default=0)
+    found: dict[Shot, int] = {}
+    if depth and names is not None:
+        ends = {"/".join(PurePosixPath(n).parts[-depth:]): row for row, n in enumerate(names)}
+        found = {s: ends[s] for s in wanted if isinstance(s, str) and s in ends}
+    place = _numbered(names) or range(rows)
+    found.update({s: place[s] for s in wanted if isinstance(s, int) and s in place})
+    return found
+
+
+def _numbered(names: Sequence[str] | None) -> dict[int, int]:
+    """Number -> row, if the names of all rows are numbers, such as `train/123`."""
+    ends = [PurePosixPath(name).name for name in names or ()]
+    if not all(end.isascii() and end.isdigit() for end in ends):
+        return {}
+    return {int(end): row for row, end in enumerate(ends)}
+
+
+def _published(protocol: Protocol) -> tuple[tuple[Shot, ...], ...]:
+    if not protocol.canonical:
+        detail = f"{protocol.name} has no published shots"
+        raise InputError(detail, "use random draws", field="shots", code="no_shots")
+    return protocol.canonical
+
+
+def _find(
+    protocol: Protocol, names: Sequence[str] | None, labels: Sequence[int], source: str
+) -> ShotDraw:
+    published = _published(protocol)
+    rows = find_shots(names, len(labels), protocol.shots)
+    lost = [str(shot) for shot in protocol.shots if shot not in rows]
+    if lost:
+        raise InputError(
+            f"{len(lost)} of {len(protocol.shots)} published shots of {protocol.name} are not in "
+            f"{source}, such as {', '.join(shown(s) for s in lost[:3])}",
+            "complete the set, or use random draws",
+            code="missing_shots",
+        )
+    for session, shots in enumerate(published, start=1):
+        allowed = protocol.session_labels(session)
+        wrong = [shot for shot in shots if labels[rows[shot]] not in allowed]
+        if wrong:
+            raise InputError(
+                f"shot {shown(wrong[0])} of session {session} has another class in {source}",
+                f"its rows or labels are not those of {protocol.name}",
+                code="wrong_class",
+            )
+    sessions = [np.array([rows[shot] for shot in shots], np.int64) for shots in published]
+    return ShotDraw("canonical", tuple(sessions))
 
 
 def random_draw(protocol: Protocol, labels: Array, usable: Array, seed: int) -> ShotDraw:
-    """`shot` usable rows of every novel class; a class's shots depend on its label and the seed.
+    """Draw `shot` usable rows of every novel class; they depend on its label and the seed.
 
     labels : (n,) of the training rows; usable : (n,) bool
     """
@@ -199,10 +288,8 @@ def random_draw(protocol: Protocol, labels: Array, usable: Array, seed: int) -> 
         for label in protocol.session_labels(session):
             candidates = np.flatnonzero((labels == label) & usable)
             if len(candidates) < protocol.shot:
-                raise InputError(
-                    f"class {label} has {len(candidates)} usable training rows, {protocol.shot} "
-                    "shots are needed"
-                )
+                detail = f"class {label} has {len(candidates)} usable training rows"
+                raise InputError(detail, f"{protocol.shot} shots are needed", field="shot")
             rng = np.random.default_rng([seed, label])
             rows.append(np.sort(rng.choice(candidates, protocol.shot, replace=False)))
         sessions.append(np.concatenate(rows))

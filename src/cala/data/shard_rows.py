@@ -12,9 +12,9 @@ import numpy as np
 
 from cala.core.fakes import FakePool
 from cala.core.rows import Array, StoredRows
+from cala.data.progress import report_progress
 from cala.data.shard_file import Member, damaged, map_member, read_header, read_rows
 from cala.data.shards import SPLITS, Manifest, Shard, read_classes, read_manifest
-from cala.data.watching import announce
 from cala.errors import InputError
 from cala.files import sha256, shown
 from cala.heads.checks import check_features
@@ -181,7 +181,7 @@ class ShardRows(StoredRows):
     def __getitem__(self, rows: slice | Array) -> Array:
         if isinstance(rows, slice):
             start, stop, step = rows.indices(len(self))
-            announce("reading", stop, len(self))
+            report_progress("reading", stop, len(self))
             if self._chosen is None and step == 1:
                 return self._stretch(start, max(start, stop))
             rows = np.arange(start, stop, step)

@@ -8,14 +8,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from cala.encoders.architectures import ARCHITECTURES
-from cala.encoders.registry import DOORS, ENCODERS, load_encoder
+from cala.encoders.registry import ARCHITECTURES, ENCODERS, LOADERS, load_encoder
 
 if TYPE_CHECKING:
     from cala.encoders.base import Encoder
     from cala.encoders.transform import Transform
 
-__all__ = ["ARCHITECTURES", "DOORS", "ENCODERS", "Encoder", "Transform", "load_encoder"]
+__all__ = ["ARCHITECTURES", "ENCODERS", "LOADERS", "Encoder", "Transform", "load_encoder"]
 
 _LAZY = {"Encoder": "base", "Transform": "transform"}
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +15,76 @@ from cala.data.images import ImageSet, ImageSplit
 from cala.encoders.base import Encoder
 from cala.encoders.embed import embed
 from cala.encoders.fakes import IMAGES, PAIRS, fake_pool
-from cala.encoders.seen import check_novel, seen_classes
-from cala.errors import InputError
-from cala.files import shown
+from cala.encoders.leakage import check_fair, held_out
 
 Advance = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class FakePlan:
+    """Fake classes to mix from the base classes of a training split.
+
+    base : labels of the base classes, sorted; rows : training rows to mix
+    pairs : fake classes; images : images of each
+    """
+
+    train: ImageSplit
+    base: tuple[int, ...]
+    rows: NDArray[np.int64]
+    pairs: int
+    images: int
+
+    @classmethod
+    def of(
+        cls,
+        train: ImageSplit,
+        base: Sequence[int],
+        encoder: Encoder,
+        holdout: NDArray[np.bool_] | None,
+        pairs: int,
+        images: int,
+    ) -> FakePlan:
+        """Plan up to `pairs` fake classes; none without base images to mix.
+
+        Held-out images judge what fake classes teach, so they are not mixed into these.
+        """
+        chosen = np.isin(train.labels, list(base))
+        if holdout is not None and not encoder.pretrained:
+            chosen &= ~holdout
+        rows = np.flatnonzero(chosen)
+        if pairs and len(rows):
+            columns = np.searchsorted(sorted(base), train.labels[rows])
+            pairs, images = pool_shape(np.bincount(columns), pairs, images)
+        else:
+            pairs = 0
+        return cls(train, tuple(sorted(base)), rows, pairs, images)
+
+    def encode(
+        self, encoder: Encoder, tta: str, seed: int, advance: Callable[[int], None]
+    ) -> FakePool:
+        """Mix and encode; pairs are labels of the set."""
+        relabelled = replace(self.train, labels=np.searchsorted(self.base, self.train.labels))
+        options: dict[str, Any] = {"tta": tta, "seed": seed, "advance": advance}
+        pool = fake_pool(
+            relabelled, self.rows, encoder, pairs=self.pairs, images=self.images, **options
+        )
+        return FakePool(pool.features, np.array(self.base)[pool.pairs])
+
+
+def provenance_of(
+    images: ImageSet, encoder: Encoder, tta: str, seen: Sequence[str], content: str
+) -> dict[str, Any]:
+    """Describe where embeddings come from; `content` identifies the images."""
+    return {
+        "encoder": encoder.name,
+        "fingerprint": encoder.fingerprint,
+        "transform": encoder.transform.as_dict(),
+        "tta": tta,
+        "dataset": images.name,
+        "images": content,
+        "about": encoder.about,
+        "seen": list(seen),
+    }
 
 
 def encode_set(
@@ -33,22 +99,40 @@ def encode_set(
     seed: int = 0,
     advance: Advance = lambda done, total: None,
 ) -> Embeddings:
-    """Embeddings of both parts of a set, and fake classes mixed from its base classes.
+    """Encode both parts of a set, and fake classes mixed from its base classes.
 
-    base : labels of the base classes; pairs : fake classes, 0 for none; where half of the base
-        classes have fewer than `fake_images` images, more fake classes with fewer images each
-    novel : labels of classes that are to be new, refused if they trained the encoder; all but the
-        base classes by default, and with () nothing is refused
-    advance : called with the number of finished images and of all images, mixed ones included
+    Parameters
+    ----------
+    images : ImageSet
+        The set.
+    encoder : Encoder
+        The encoder.
+    base : sequence of int
+        Labels of the base classes.
+    novel : sequence of int, optional
+        Labels of classes that arrive later, refused if they trained the encoder. All but the base
+        classes by default; with () nothing is refused.
+    tta : {"none", "flip"}, default="none"
+        `flip` averages the embeddings of an image and of its mirror image.
+    pairs : int
+        Number of fake classes, 0 for none.
+    fake_images : int
+        Images of each fake class. If half of the base classes have fewer images than that, there
+        are more fake classes with fewer images each.
+    seed : int, default=0
+        Decides what is mixed.
+    advance : callable, optional
+        Called with the number of finished images and of all images, mixed ones included.
+
+    Returns
+    -------
+    Embeddings
+        Embeddings, labels, names, fake classes, held-out rows and provenance.
     """
-    base = sorted(base)
     seen = check_fair(images, encoder, base, novel)
     holdout = held_out(images.train, base, encoder)
-    columns = _columns(images.train.labels, base)
-    parents = np.flatnonzero((columns >= 0) & ~_kept_out(holdout, encoder, len(columns)))
-    if pairs and len(parents):
-        pairs, fake_images = pool_shape(np.bincount(columns[parents]), pairs, fake_images)
-    total = len(images.train) + len(images.test) + pairs * fake_images
+    plan = FakePlan.of(images.train, base, encoder, holdout, pairs, fake_images)
+    total = len(images.train) + len(images.test) + plan.pairs * plan.images
     done = 0
 
     def count(images: int) -> None:
@@ -63,25 +147,12 @@ def encode_set(
         if len(images.test)
         else np.zeros((0, encoder.dim), dtype=np.float32)
     )
-    fakes = None
-    if pairs:
-        pool = fake_pool(
-            replace(images.train, labels=columns),
-            parents,
-            encoder,
-            pairs=pairs,
-            images=fake_images,
-            tta=tta,
-            seed=seed,
-            advance=count,
-        )
-        fakes = FakePool(pool.features, np.array(base)[pool.pairs])
     return Embeddings(
         x_train=x_train,
         y_train=images.train.labels,
         x_test=x_test,
         y_test=images.test.labels,
-        fakes=fakes,
+        fakes=plan.encode(encoder, tta, seed, count) if plan.pairs else None,
         holdout=holdout,
         scale=encoder.scale,
         parts=encoder.parts,
@@ -89,72 +160,5 @@ def encode_set(
         names_train=images.train.names,
         names_test=images.test.names,
         image_test=len(images.train) + np.arange(len(images.test)),
-        provenance={
-            "encoder": encoder.name,
-            "fingerprint": encoder.fingerprint,
-            "transform": encoder.transform.as_dict(),
-            "tta": tta,
-            "dataset": images.name,
-            "images": images.fingerprint,
-            "about": encoder.about,
-            "seen": list(seen),
-        },
+        provenance=provenance_of(images, encoder, tta, seen, images.fingerprint),
     )
-
-
-def check_fair(
-    images: ImageSet, encoder: Encoder, base: Sequence[int], novel: Sequence[int] | None
-) -> tuple[str, ...]:
-    """Classes that trained the encoder; raises where results would be too good.
-
-    base, novel : as for `encode_set`
-    """
-    if not len(images.train):
-        raise InputError(f"{images.name} has no training image to encode")
-    check_unseen(images.test, encoder)
-    seen = seen_classes(images, encoder)
-    if novel is None:
-        novel = sorted(set(range(len(images.classes))) - set(base))
-    check_novel([images.classes[label] for label in novel], seen)
-    return seen
-
-
-def check_unseen(test: ImageSplit, encoder: Encoder) -> None:
-    """Raise if images that trained the encoder are to test it."""
-    if not encoder.trained:
-        return
-    digests = zip(test.names, test.digests(), strict=True)
-    seen = [name for name, digest in digests if digest[:32] in encoder.trained]
-    if seen:
-        raise InputError(
-            f"{len(seen)} test images or more, such as {shown(seen[0])}, trained the encoder "
-            f"{encoder.name}: results would be too good. Keep test images in test/, or give `cala "
-            "train` the same --test share"
-        )
-
-
-def held_out(train: ImageSplit, base: Sequence[int], encoder: Encoder) -> NDArray[np.bool_] | None:
-    """(n,) base rows that the encoder was not trained on; None if that is not known."""
-    is_base = np.isin(train.labels, list(base))
-    if encoder.pretrained:
-        return is_base
-    if not encoder.holdout:
-        return None
-    rows = np.flatnonzero(is_base)
-    held = np.zeros(len(train), dtype=bool)
-    held[rows] = [digest in encoder.holdout for digest in train.digests(rows)]
-    return held if held.any() else None
-
-
-def _kept_out(holdout: NDArray[np.bool_] | None, encoder: Encoder, n: int) -> NDArray[np.bool_]:
-    """Held-out images judge what fake classes teach, so they are not mixed into these."""
-    if holdout is None or encoder.pretrained:
-        return np.zeros(n, dtype=bool)
-    return holdout
-
-
-def _columns(labels: NDArray[np.int64], base: Sequence[int]) -> NDArray[np.int64]:
-    """Place of each label among the base labels, -1 for others."""
-    place = np.searchsorted(base, labels)
-    place = np.minimum(place, len(base) - 1)
-    return np.where(np.asarray(base)[place] == labels, place, -1)

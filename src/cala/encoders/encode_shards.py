@@ -12,18 +12,17 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cala.core.fakes import pool_shape
 from cala.data.images import ArrayPixels, FilePixels, ImageSet, ImageSplit
 from cala.data.shard_writer import ShardWriter
 from cala.encoders.base import Encoder
 from cala.encoders.embed import TTA, batch_size
-from cala.encoders.encode import check_fair
-from cala.encoders.fakes import IMAGES, PAIRS, fake_pool
+from cala.encoders.encode import FakePlan, provenance_of
+from cala.encoders.fakes import IMAGES, PAIRS
+from cala.encoders.leakage import check_fair, held_out
 from cala.errors import InputError
 from cala.registry import check_choice
 
@@ -65,16 +64,12 @@ def encode_slice(
     found = np.empty((len(piece.images), encoder.dim), dtype=np.float32)
     done = 0
     for pixels in piece.images.batches(batch_size(encoder)):
-        inputs = encoder.inputs(pixels)
-        rows = encoder.encode(inputs)
-        if piece.tta == "flip":
-            rows = (rows + encoder.encode(inputs.flip(-1))) / 2
+        rows = encoder.encode(encoder.inputs(pixels), piece.tta)
         found[done : done + len(rows)] = rows.numpy()
         done += len(rows)
         advance(len(rows))
-    if not np.isfinite(found).all():
-        raise InputError("the encoder gave NaN or infinity: its weights are damaged")
-    return Encoded(found, _held_out(piece, encoder) if piece.split == "train" else None)
+    train = piece.split == "train"
+    return Encoded(found, held_out(piece.images, piece.base, encoder) if train else None)
 
 
 def encode_shards(
@@ -104,25 +99,14 @@ def encode_shards(
         raise InputError(f"shards of {rows} images are not possible: use 1 or more")
     base = sorted(base)
     seen = check_fair(images, encoder, base, novel)
-    parents = _parents(images.train, base, encoder) if pairs else np.zeros(0, dtype=np.int64)
-    columns = np.searchsorted(base, images.train.labels)
-    if len(parents):
-        pairs, fake_images = pool_shape(np.bincount(columns[parents]), pairs, fake_images)
-    else:
-        pairs = 0
+    holdout = held_out(images.train, base, encoder) if pairs else None
+    plan = FakePlan.of(images.train, base, encoder, holdout, pairs, fake_images)
     bounds = [*_bounds("train", len(images.train), rows), *_bounds("test", len(images.test), rows)]
-    total = len(images.train) + len(images.test) + pairs * fake_images
+    total = len(images.train) + len(images.test) + plan.pairs * plan.images
     provenance = {
-        "encoder": encoder.name,
-        "fingerprint": encoder.fingerprint,
-        "transform": encoder.transform.as_dict(),
-        "tta": tta,
-        "dataset": images.name,
-        "images": _listed(images),
+        **provenance_of(images, encoder, tta, seen, _listed(images)),
         "base": list(base),
-        "fakes": [pairs, fake_images, seed] if pairs else None,
-        "about": encoder.about,
-        "seen": list(seen),
+        "fakes": [plan.pairs, plan.images, seed] if plan.pairs else None,
     }
     with ShardWriter(
         out,
@@ -131,7 +115,7 @@ def encode_shards(
         dtype="float16" if half else "float32",
         provenance=provenance,
         scale=encoder.scale,
-        keys=[key for key, *_ in bounds] + [FAKES] * bool(pairs),
+        keys=[key for key, *_ in bounds] + [FAKES] * bool(plan.pairs),
     ) as writer:
         done = sum(shard.rows for shard in writer.manifest.shards)
         advance(done, total)
@@ -159,15 +143,10 @@ def encode_shards(
                 if not here:
                     count(len(labels))
         if FAKES in missing:
-            relabelled = replace(images.train, labels=columns)
-            options: dict[str, Any] = {"tta": tta, "seed": seed, "advance": count}
-            pool = fake_pool(
-                relabelled, parents, encoder, pairs=pairs, images=fake_images, **options
-            )
+            pool = plan.encode(encoder, tta, seed, count)
             numbers = np.arange(len(pool)).repeat(pool.images)
-            both = np.asarray(base)[pool.pairs][numbers]
             features = pool.features.reshape(len(numbers), -1)
-            writer.write(FAKES, features, numbers, "fake", pairs=both)
+            writer.write(FAKES, features, numbers, "fake", pairs=pool.pairs[numbers])
         return writer.finish()
 
 
@@ -193,26 +172,6 @@ def _cut(part: ImageSplit, start: int, stop: int) -> ImageSplit:
         own = ArrayPixels(np.array(cut.pixels.whole()), np.arange(len(cut)))
         return replace(cut, pixels=own)
     return cut
-
-
-def _held_out(piece: Slice, encoder: Encoder) -> NDArray[np.bool_] | None:
-    """(n,) base rows that the encoder was not trained on; None if that is not known."""
-    is_base = np.isin(piece.images.labels, piece.base)
-    if encoder.pretrained:
-        return is_base
-    if not encoder.holdout:
-        return None
-    digests = piece.images.digests()
-    return is_base & np.array([digest in encoder.holdout for digest in digests], dtype=bool)
-
-
-def _parents(train: ImageSplit, base: Sequence[int], encoder: Encoder) -> NDArray[np.int64]:
-    """Base rows that fake classes may be mixed from: none that judges what these teach."""
-    rows = np.flatnonzero(np.isin(train.labels, list(base)))
-    if encoder.pretrained or not encoder.holdout:
-        return rows
-    held = [digest in encoder.holdout for digest in train.digests(rows)]
-    return rows[~np.array(held, dtype=bool)]
 
 
 def _listed(images: ImageSet) -> str:

@@ -1,4 +1,7 @@
-"""An encoder that looks at several views of an image (SAVC): one embedding, side by side."""
+"""Fantasy views (SAVC): an image rotated and with its colours permuted, and encoders that use them.
+
+Which view is which does not depend on their number: the first V of M are the V views.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,40 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cala.encoders.base import Encoder
-from cala.encoders.fantasy import VIEWS, fantasy
+from cala.encoders.registry import Device, load_encoder
 from cala.errors import InputError
+
+TURNS = (0, 2, 1, 3)  # quarter turns: with only two views, the second is half a turn
+COLOURS = ((0, 1, 2), (1, 2, 0), (2, 0, 1))
+VIEWS = "views"  # the part of an encoder file that holds the number of views
+MOST = len(TURNS) * len(COLOURS)
+
+
+def fantasy(images: Tensor, view: int) -> Tensor:
+    """One view of all images: (n, 3, s, s) -> (n, 3, s, s); view 0 is the image itself.
+
+    >>> fantasy(torch.arange(12).reshape(1, 3, 2, 2), 1)[0, 0]
+    tensor([[3, 2],
+            [1, 0]])
+    """
+    if not 0 <= view < MOST:
+        raise InputError(f"fantasy view is {view}", f"use 0 to {MOST - 1}", field="view")
+    colour, turn = divmod(view, len(TURNS))
+    if colour:
+        images = images[:, list(COLOURS[colour])]
+    return turned(images, TURNS[turn])
+
+
+def turned(images: Tensor, quarters: int) -> Tensor:
+    """`rot90` of the last two axes in operations that ONNX has: (…, s, s) -> (…, s, s)."""
+    if quarters % 2:
+        images = images.transpose(-2, -1)
+    axes = ([], [-2], [-2, -1], [-1])[quarters]
+    return images.flip(axes) if axes else images
 
 
 class SideBySide(nn.Module):
-    """Unit embeddings of the first views, one behind the other: (n, 3, s, s) -> (n, V · d)."""
+    """Unit embeddings of the first views, concatenated: (n, 3, s, s) -> (n, V · d)."""
 
     def __init__(self, module: nn.Module, views: int) -> None:
         super().__init__()
@@ -24,26 +55,21 @@ class SideBySide(nn.Module):
         self.dim = views * int(module.dim)  # type: ignore[arg-type]
 
     def forward(self, images: Tensor) -> Tensor:
-        # One view after the other: a batch is as large as the encoder likes it already.
+        # One view at a time: the batch already has the size that suits the encoder.
         each = (self.module(fantasy(images, view)) for view in range(self.views))
         return torch.cat([F.normalize(found, dim=1) for found in each], dim=1)
 
 
 def with_views(module: nn.Module, views: int) -> nn.Module:
-    """A module as it is for one view, else for several of them."""
-    # A module is born in training mode: whoever restores that mode would train what is inside.
+    """Return the module unchanged for one view, else wrapped to embed several."""
+    # A new module is in training mode, which a caller may restore later: copy the inner mode.
     return module if views == 1 else SideBySide(module, views).train(module.training)
 
 
-def n_views(encoder: Encoder) -> int:
-    """How many views of an image an encoder looks at."""
-    return encoder.forward.views if isinstance(encoder.forward, SideBySide) else 1
-
-
 def at_most(encoder: Encoder, views: int) -> Encoder:
-    """The same encoder with no more than so many views, the first: quicker, and less accurate."""
+    """Limit an encoder to its first views: faster, and less accurate."""
     if views < 1:
-        raise InputError(f"views is {views}: use 1 or more")
+        raise InputError(f"views is {views}", "use 1 or more", field="views")
     whole = encoder.forward
     if not isinstance(whole, SideBySide) or views >= whole.views:
         return encoder
@@ -57,3 +83,17 @@ def at_most(encoder: Encoder, views: int) -> Encoder:
         fingerprint=known.hexdigest(),
         parts={**encoder.parts, VIEWS: np.array([views], np.float32)},
     )
+
+
+def load_views(rest: str, device: Device = "cpu") -> Encoder:
+    """Load `views:V:NAME`: an encoder of several views with the first V of them."""
+    count, colon, name = rest.partition(":")
+    if not (count.isdecimal() and colon and name):
+        raise InputError(f"views:{rest} is not views:V:NAME", "write it as views:1:bases/savc")
+    encoder = load_encoder(name, device)
+    most = encoder.forward.views if isinstance(encoder.forward, SideBySide) else 1
+    if not 1 <= int(count) <= most:
+        raise InputError(
+            f"views:{rest} asks for {count} views", f"{name} has {most}: use 1 to {most}"
+        )
+    return at_most(encoder, int(count))

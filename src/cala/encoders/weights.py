@@ -10,19 +10,20 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import safe_open
 from torch import Tensor, nn
 
-from cala.encoders.architectures import ARCHITECTURES
+from cala import storage
 from cala.encoders.base import Encoder, from_module
-from cala.encoders.fantasy import MOST, VIEWS
+from cala.encoders.registry import ARCHITECTURES
 from cala.encoders.transform import Transform
-from cala.encoders.views import with_views
+from cala.encoders.views import MOST, VIEWS, with_views
 from cala.errors import InputError
-from cala.files import atomic, reason, shown
+from cala.files import reason, shown
 
-FORMAT = 1
+Array = NDArray[Any]
+
+BEFORE_KINDS = 1  # the format of files that were written before storage files had kinds
 PART = "part."  # names of tensors that are no part of the encoder itself
 
 
@@ -43,16 +44,13 @@ def save_encoder(
 
     parts : what was trained together with it, for the method's head
     """
-    tensors: dict[str, Tensor] = {}
     everything = {**module.state_dict(), **{PART + k: v for k, v in (parts or {}).items()}}
-    for name, tensor in everything.items():
-        if name.endswith("num_batches_tracked"):
-            continue
-        wide = tensor.detach().cpu().contiguous()
-        tensors[name] = wide.half() if half and wide.is_floating_point() else wide.clone()
-    _check_finite(path, tensors)
+    arrays = {
+        name: tensor.detach().cpu().numpy()
+        for name, tensor in everything.items()
+        if not name.endswith("num_batches_tracked")
+    }
     meta = {
-        "format": FORMAT,
         "architecture": architecture,
         "transform": transform.as_dict(),
         "scale": scale,
@@ -60,33 +58,35 @@ def save_encoder(
         "trained": sorted(trained),
         "about": about or {},
     }
-    with atomic(path) as temporary:
-        save_file(tensors, temporary, metadata={"cala": json.dumps(meta)})
+    _write(path, meta, arrays, half)
 
 
 def halve_encoder(source: Path, target: Path) -> None:
-    """The same encoder with weights in half precision, in another file."""
-    meta, tensors = _read(source)
-    halves = {n: t.half() if t.is_floating_point() else t for n, t in tensors.items()}
-    _check_finite(target, halves)
-    with atomic(target) as temporary:
-        save_file(halves, temporary, metadata={"cala": json.dumps(meta)})
+    """Write the same encoder to another file, with weights in half precision."""
+    _write(target, *_read(source), half=True)
 
 
-def _check_finite(path: Path, tensors: dict[str, Tensor]) -> None:
-    bad = [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
+def _write(path: Path, meta: dict[str, Any], arrays: dict[str, Array], half: bool) -> None:
+    if half:
+        with np.errstate(over="ignore"):
+            arrays = {
+                n: a.astype(np.float16) if a.dtype.kind == "f" else a for n, a in arrays.items()
+            }
+    bad = [name for name, array in arrays.items() if not np.isfinite(array).all()]
     if bad:
         raise InputError(
-            f"{shown(path)} is not written: {bad[0]} holds NaN or infinity, so the encoder is "
-            "broken. Train again with a lower --lr"
+            f"{shown(path)} is not written: {bad[0]} holds NaN or infinity",
+            "the encoder is broken; train it again with a lower --lr",
         )
+    storage.write(path, "encoder", meta, arrays)
 
 
 def load_encoder_file(
     path: Path, name: str | None = None, device: torch.device | str = "cpu"
 ) -> Encoder:
     """The encoder in a file that `save_encoder` wrote."""
-    meta, tensors = _read(path)
+    meta, arrays = _read(path)
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     try:
         architecture = meta["architecture"]
         module = ARCHITECTURES[architecture]()
@@ -97,12 +97,14 @@ def load_encoder_file(
         about = dict(meta["about"])
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(
-            f"{shown(path)} does not describe its encoder as `cala train` does ({reason(error)})"
+            f"{shown(path)} does not describe its encoder ({reason(error)})",
+            "use a file that `cala train` wrote",
+            field="path",
         ) from error
     load_weights(module, tensors, shown(path), architecture)
     parts = {
-        name.removeprefix(PART): tensor.float().numpy()
-        for name, tensor in tensors.items()
+        name.removeprefix(PART): array.astype(np.float32)
+        for name, array in arrays.items()
         if name.startswith(PART)
     }
     views = _views(parts, path)
@@ -120,38 +122,34 @@ def load_encoder_file(
     )
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    try:
-        with safe_open(path, framework="pt") as file:
-            meta = json.loads((file.metadata() or {}).get("cala", "{}"))
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError, ValueError) as error:
-        raise InputError(
-            f"{shown(path)} cannot be read as an encoder ({reason(error)}): it is cut short or "
-            "something else; `cala train` writes such files"
-        ) from error
-    found = meta.get("format") if isinstance(meta, dict) else None
-    if found != FORMAT:
-        raise InputError(
-            f"{shown(path)} is not an encoder of `cala train` (format {found}, this reads {FORMAT})"
-        )
-    return meta, tensors
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
+    return storage.read(path, "encoder", old=_old_meta)
+
+
+def _old_meta(header: dict[str, str]) -> dict[str, Any]:
+    meta: dict[str, Any] = json.loads(header.get("cala", "{}"))
+    if meta.pop("format") != BEFORE_KINDS:
+        raise ValueError("its format is not known")
+    return meta
 
 
 def _views(parts: dict[str, NDArray[np.float32]], path: Path) -> int:
     """How many views of an image the encoder was trained to look at."""
     given = parts.get(VIEWS, np.ones(1)).flatten().tolist()
     if len(given) != 1 or given[0] not in range(1, MOST + 1):
-        raise InputError(f"{shown(path)} states {given} views of an image: 1 to {MOST} are known")
+        raise InputError(f"{shown(path)} states {given} views of an image", f"use 1 to {MOST}")
     return int(given[0])
 
 
 def stated_training(path: Path) -> tuple[dict[str, Any], frozenset[str], frozenset[str]]:
-    """`about`, `trained` and `holdout` of an encoder of `cala train`; else empty."""
-    try:
-        meta, _ = _read(path)
-    except InputError:
-        return {}, frozenset(), frozenset()
+    """`about`, `trained` and `holdout` of an encoder of `cala train`; empty for other weights."""
+    meta: dict[str, Any] = {}
+    if path.suffix == ".safetensors":
+        try:
+            meta, _ = _read(path)
+        except InputError as error:
+            if error.code != "other_kind":
+                raise
     about, *lists = (meta.get(key) for key in ("about", "trained", "holdout"))
     trained, holdout = (frozenset(map(str, x if isinstance(x, list) else ())) for x in lists)
     return about if isinstance(about, dict) else {}, trained, holdout
@@ -172,7 +170,10 @@ def load_weights(
     if lost or extra or wrong:
         first = f"it lacks {lost[0]}" if lost else ""
         first = first or (f"{wrong[0]} has another shape" if wrong else f"it has {extra[0]} too")
-        raise InputError(f"{source} does not hold weights of {architecture}: {first}")
+        raise InputError(
+            f"{source} does not hold weights of {architecture} ({first})",
+            "use a file of that architecture",
+        )
     module.load_state_dict({n: t.to(own[n].dtype) for n, t in given.items()}, strict=False)
 
 
@@ -188,11 +189,16 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         if not isinstance(error, OSError):
             why = f"{type(error).__name__}: {why}"
         raise InputError(
-            f"{shown(path)} cannot be read as weights ({why}): give a .safetensors file, or a .pth "
-            "file that holds a dictionary of tensors"
+            f"{shown(path)} cannot be read as weights ({why})",
+            "use a .safetensors file, or a .pth file that holds a dictionary of tensors",
+            field="path",
         ) from error
     if isinstance(found, dict) and isinstance(found.get("state_dict"), dict):
         found = found["state_dict"]
     if not isinstance(found, dict) or not all(isinstance(t, Tensor) for t in found.values()):
-        raise InputError(f"{shown(path)} does not hold a dictionary of tensors")
+        raise InputError(
+            f"{shown(path)} does not hold a dictionary of tensors",
+            "save the state_dict of the module",
+            field="path",
+        )
     return {str(name).removeprefix("module."): tensor for name, tensor in found.items()}

@@ -12,8 +12,7 @@ import numpy as np
 import torch
 
 from cala.core.rows import Array
-from cala.encoders.base import Encoder
-from cala.encoders.extras import import_extra, one_line
+from cala.encoders.base import Encoder, import_extra, one_line
 from cala.errors import InputError
 from cala.export.encoder_graph import in_half_precision
 from cala.export.parts import Tail
@@ -66,9 +65,7 @@ def check_graph(data: bytes, encoder: Encoder, head: Head, *, mirrored: bool) ->
     except Exception as error:  # onnxruntime has an error class for every cause
         raise InputError(f"the graph does not run ({one_line(error)})") from error
     inputs = encoder.transform.normalise(torch.from_numpy(images).to(encoder.device))
-    features = encoder.encode(inputs)
-    if mirrored:
-        features = (features + encoder.encode(inputs.flip(-1))) / 2
+    features = encoder.encode(inputs, "flip" if mirrored else "none")
     unit = head.embed(features.numpy().astype(head.dtype))
     expected = [head.unit_logits(unit), *head.new_row(unit)]
     expected += [expected[0][:1], *head.new_row(unit[:1])]

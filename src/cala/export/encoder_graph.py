@@ -10,9 +10,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from cala.encoders.base import Encoder
-from cala.encoders.extras import import_extra, one_line
-from cala.encoders.onnx_door import Forward
+from cala.encoders.base import Encoder, import_extra, one_line
+from cala.encoders.onnx_loader import Forward
 from cala.errors import InputError
 from cala.export.trace import OPSET, to_onnx
 from cala.files import shown

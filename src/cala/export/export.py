@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from cala.encoders.extras import import_extra, one_line
-from cala.encoders.onnx_door import Forward
+from cala.encoders.base import import_extra, one_line
+from cala.encoders.onnx_loader import Forward
 from cala.errors import InputError
 from cala.export.card import card, describe
 from cala.export.check import check_graph

@@ -8,8 +8,7 @@ import numpy as np
 import torch
 
 from cala.core.rows import Array
-from cala.encoders.base import Encoder
-from cala.encoders.extras import import_extra, one_line
+from cala.encoders.base import Encoder, import_extra, one_line
 from cala.errors import InputError
 from cala.export.check import check_tail
 from cala.export.encoder_graph import EncoderGraph, encoder_graph

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from cala.encoders.onnx_door import pooled
+from cala.encoders.onnx_loader import pooled
 from cala.encoders.transform import Transform
 from cala.errors import InputError
 from cala.export.new_class import NewClass, unit_length

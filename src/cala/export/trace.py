@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cala.encoders.extras import import_extra, one_line
+from cala.encoders.base import import_extra, one_line
 from cala.errors import InputError
 
 OPSET = 18

@@ -5,7 +5,8 @@ mixed ones. So `auto` asks real classes where it can: groups of base classes are
 hosts are fitted to the others, and the held-out classes arrive from a few shots. In each metric the
 simplest of no shift, one shift for all new classes and one per class is taken that is not beaten by
 more than one standard error; then the metric that does best. Ties go to the simpler one, so that
-the result is not worse than plain nearest mean.
+the result is not worse than plain nearest mean. With two base classes none can be held out, and
+plain nearest mean is what is left.
 
 Classes that trained the encoder are not new to it. Where the hold-out says that it saw the base
 classes, held-out fake classes decide instead.
@@ -40,7 +41,6 @@ JUDGES, FOLDS = 12, 4  # trials that judge shifts, which take longer to learn
 CAUTION = 0.5  # share of a shift that is used where nobody said what the encoder was trained on
 QUERY_SHARE = 0.2  # of the rows of classes that stay
 ROWS_PER_CLASS = 100  # that a trial learns from at the most
-BASE_TRIALS = 5  # where there are too few classes to hold one out
 SHOTS = (5, 2, 10)  # of held-out classes, in turn, where any number may come
 RIDGE = 1e-2
 TIE = 1e-9
@@ -85,13 +85,9 @@ class AutoHead(AdaptedHead):
             metrics = [host.metric_name for host in hosts]
             chosen, shift = _choice(values, metrics, [own.advantage(value) for own in trials])
         else:
-            values = {
-                (host, "none"): _base_accuracy(one, data, self.seed)
-                for host, one in enumerate(hosts)
-            }
-            if _mixed_units(data):  # cosines of such columns mean little
-                values = dict(reversed(values.items()))
-            chosen, shift = list(values)[simplest(list(values.values()))]
+            # Base classes alone say nothing about new ones: the simplest host, the last one where
+            # cosines of the columns mean little.
+            values, chosen, shift = {}, len(hosts) - 1 if _mixed_units(data) else 0, "none"
         judged = trials[chosen].judged
         recipe = replace(SHIFTS[shift], novel=self.recipe.novel, shots=self.recipe.shots)
         adapter = _trained(recipe, trials[chosen].learned)
@@ -265,26 +261,6 @@ def _trial(
     )
     session = Session(fold.embed(data.features[mixed.order[shot]]), own[shot] - len(stay))
     return play(fold, [session], queries, normalise(fold.prototypes), sampled=SAMPLED)
-
-
-def _base_accuracy(host: Head, data: BaseData, seed: int) -> list[float]:
-    """Accuracy on base rows that a host did not learn from, in several random splits."""
-    rng = np.random.default_rng(seed)
-    folds = data.rows.draw(ROWS_PER_CLASS, rng).folds(BASE_TRIALS, rng)
-    found = []
-    for fold in folds:
-        rest = [other for other in folds if other is not fold and len(other)]
-        if not len(fold) or not rest:
-            continue
-        order, columns = (
-            np.concatenate([getattr(r, k) for r in rest]) for k in ("order", "columns")
-        )
-        if len(np.unique(columns)) < 2:  # the others have one row each
-            continue
-        other = host.alike().fit_base(BaseData(data.features[order], columns))
-        best = other.logits(data.features[fold.order]).argmax(1)
-        found.append(float(np.mean(np.array(other.classes)[best] == fold.columns)))
-    return found or [0.0]
 
 
 def _mixed_units(data: BaseData) -> bool:

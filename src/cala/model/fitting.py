@@ -71,8 +71,8 @@ def fit(
     from cala.encoders import load_encoder
     from cala.encoders.base import Encoder
     from cala.encoders.embed import embed
-    from cala.encoders.encode import held_out
     from cala.encoders.fakes import fake_pool
+    from cala.encoders.leakage import held_out
 
     wanted = _check(Path(out), method, max_base_loss, reject, fakes)
     found = photos if isinstance(photos, ImageSet) else _opened(Path(photos), skip_bad)
@@ -272,11 +272,11 @@ def _about_base(split: ImageSplit) -> list[str]:
 
 def _lasting(uri: str) -> str:
     """A path that still leads to the encoder's file from another working folder."""
-    from cala.encoders import DOORS, ENCODERS
+    from cala.encoders import ENCODERS, LOADERS
 
     door, _, rest = uri.partition(":")
     if door == "views":
         count, _, behind = rest.partition(":")
         return f"views:{count}:{_lasting(behind)}"
-    named = uri in ENCODERS or uri.partition(":")[0] in DOORS
+    named = uri in ENCODERS or uri.partition(":")[0] in LOADERS
     return uri if named else os.path.abspath(uri)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cala.data.image_scan import scan
 from cala.data.images import ImageSplit
-from cala.data.survey import survey
 from cala.errors import CalaError, InputError
 from cala.files import reason, shown
 from cala.model.evaluation import Evaluation, evaluate
@@ -449,7 +449,7 @@ def _readable(split: ImageSplit, names: list[str]) -> tuple[ImageSplit, list[str
     paths = getattr(split.pixels, "paths", None)
     if paths is None:
         return split, names, ()
-    faults = survey(paths).faults
+    faults = scan(paths).faults
     good = [row for row, why in enumerate(faults) if not why]
     bad = tuple(f"{shown(n)} ({why})" for n, why in zip(split.names, faults, strict=True) if why)
     if not good:

@@ -13,8 +13,8 @@ import numpy as np
 from PIL import Image
 
 from cala.data.decoding import SUFFIXES, Pixels, decode, to_pixels
+from cala.data.image_scan import scan
 from cala.data.images import FilePixels, ImageSplit, Rows
-from cala.data.survey import survey
 from cala.errors import InputError
 from cala.files import reason, shown
 
@@ -95,7 +95,7 @@ def with_readable(
     try:
         return work(paths), []
     except InputError:
-        faults = survey(paths).faults
+        faults = scan(paths).faults
         bad = [(path, why) for path, why in zip(paths, faults, strict=True) if why]
         if not bad:
             raise

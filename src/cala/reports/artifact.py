@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cala import storage
 from cala.errors import InputError
-from cala.files import reason, shown
+from cala.files import shown
 from cala.metrics import TradeOff, trade_off_from_switches
 
 Array = NDArray[Any]
 
-#: Schemas that are known; of a newer one the known arrays are read.
-SCHEMAS = (1, 2)
 #: Array -> its shape in the letters of `cala.benchmark.artifacts`.
 SHAPES: dict[str, tuple[str, ...]] = {
     "confusion": ("C", "C"),
@@ -96,22 +95,22 @@ class Artifact:
 
 def read_artifact(path: Path) -> tuple[Artifact, list[str]]:
     """The artifact and what is wrong with it; `InputError` where nothing can be used."""
-    from safetensors import SafetensorError, safe_open
-
     if not path.is_file():
         raise InputError("its artifact is missing")
+    notes: list[str] = []
+
+    def old(header: dict[str, str]) -> dict[str, Any]:
+        if header.get("schema", "1") not in ("1", "2"):
+            notes.append(
+                f"its artifact has the unknown schema {header['schema']}; known arrays are used."
+            )
+        return dict(json.loads(header.get("meta", "{}")))
+
     try:
-        with safe_open(path, "np") as file:
-            header, held = file.metadata() or {}, set(file.keys())
-            arrays = {name: file.get_tensor(name) for name in SHAPES if name in held}
-        meta = json.loads(header.get("meta", "{}"))
-    except (OSError, ValueError, TypeError, SafetensorError) as error:
-        raise InputError(f"its artifact cannot be read ({reason(error)})") from error
-    notes = []
-    schema = header.get("schema", "1")
-    if schema not in {str(known) for known in SCHEMAS}:
-        notes.append(f"its artifact has the unknown schema {schema}; known arrays are used.")
-    return _checked(arrays, meta if isinstance(meta, dict) else {}, notes), notes
+        meta, arrays = storage.read(path, "artifact", old)
+    except InputError as error:
+        raise InputError(f"its artifact cannot be read ({error.detail})") from error
+    return _checked(arrays, meta, notes), notes
 
 
 def _checked(arrays: dict[str, Array], meta: dict[str, Any], notes: list[str]) -> Artifact:

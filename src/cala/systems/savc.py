@@ -24,7 +24,7 @@ from cala.core._memory import AppendOnly
 from cala.core.cala import TINY, PrototypeTable, normalise
 from cala.core.metric import CosineMetric
 from cala.core.rows import Array, parts_of
-from cala.encoders.fantasy import MOST, VIEWS, fantasy
+from cala.encoders.views import MOST, VIEWS, fantasy
 from cala.errors import InputError
 from cala.heads.base import State, Traits
 from cala.heads.base_data import BaseData

@@ -211,17 +211,13 @@ _enter(
     "the paper on mini-ImageNet: 200 epochs, lr 0.1, ×0.1 after 120 and 160",
     replace(_paper, name="paper-mini-imagenet", transform=MINI, **_crops),
 )
-_cub: dict[str, Any] = {"epochs": 120, "lr": 0.01, "milestones": (50, 70, 90), "pretrained": True}
 _enter(
     "the paper on CUB-200: 120 epochs, lr 0.01, ×0.1 after 50, 70 and 90, from ImageNet weights",
     replace(
-        _paper,
-        name="paper-cub200",
-        encoder="resnet18",
-        transform=CUB,
-        **{**_crops, **_cub, "store": 256},
-    ),  # fmt: skip
-)
+        _paper, name="paper-cub200", encoder="resnet18", transform=CUB, epochs=120, lr=0.01,
+        milestones=(50, 70, 90), pretrained=True, **{**_crops, "store": 256},
+    ),
+)  # fmt: skip
 _fast = Recipe(
     "fast-cifar100", "resnet20", CIFAR, 60, batch=64, schedule="one-cycle",
     sizes=((0.4, 24), (0.65, 28)),
@@ -230,42 +226,25 @@ _enter("CIFAR-100 in about an hour on a CPU: ResNet-20, one cycle, small images 
 _enter(
     "CIFAR-100 in about ten hours on a CPU: the paper's ResNet-18, one cycle, small images first",
     replace(
-        _fast,
-        name="fast-cifar100-resnet18",
-        encoder="resnet18-small",
-        epochs=50,
-        lr=0.06,
-        cutout=8,
-        sizes=((0.45, 20), (0.7, 26)),
-    ),  # fmt: skip
-)
+        _fast, name="fast-cifar100-resnet18", encoder="resnet18-small", epochs=50, lr=0.06,
+        cutout=8, sizes=((0.45, 20), (0.7, 26)),
+    ),
+)  # fmt: skip
 _crops["area"] = (0.25, 1.0)
 _enter(
     "mini-ImageNet in hours on a CPU: ResNet-18, one cycle, small images first",
     replace(
-        _fast,
-        name="fast-mini-imagenet",
-        encoder="resnet18",
-        transform=MINI,
-        epochs=40,
-        sizes=((0.5, 64),),
-        **_crops,
-    ),  # fmt: skip
-)
+        _fast, name="fast-mini-imagenet", encoder="resnet18", transform=MINI, epochs=40,
+        sizes=((0.5, 64),), **_crops,
+    ),
+)  # fmt: skip
 _enter(
     "your own photos: ResNet-18 at 84 pixels, one cycle",
     replace(
-        _fast,
-        name="fast-photos",
-        encoder="resnet18",
-        transform=Transform(84, 96),
-        epochs=30,
-        batch=32,
-        lr=0.05,
-        sizes=(),
-        **{**_crops, "store": 96},
-    ),  # fmt: skip
-)
+        _fast, name="fast-photos", encoder="resnet18", transform=Transform(84, 96), epochs=30,
+        batch=32, lr=0.05, sizes=(), **{**_crops, "store": 96},
+    ),
+)  # fmt: skip
 _adapt = Recipe(
     "adapt-photos", "efficientnet-lite0", LITE, 5, batch=32, lr=0.02, weight_decay=0.0,
     schedule="cosine", warmup=0.1, smoothing=0.1, augment="resized-crop", area=(0.3, 1.0),

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from cala.data.images import ImageSet
-from cala.encoders.architectures import ARCHITECTURES
-from cala.encoders.registry import ENCODERS
+from cala.encoders.registry import ARCHITECTURES, ENCODERS
 from cala.encoders.weights import load_weights, read_weights, save_encoder
 from cala.errors import InputError
 from cala.files import reason, sha256, shown, write_text

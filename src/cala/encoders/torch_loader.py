@@ -1,4 +1,7 @@
-"""`torch:module.path:factory`: any module of one's own.
+"""`torch:module.path:factory`: a module of your own.
+
+Loading such an encoder imports `module.path` and calls `factory()`, so it runs that Python code
+with your rights: use only code that you trust. The current folder is searched first.
 
 `factory()` returns an `nn.Module` that maps (n, 3, size, size) to (n, d). It may have a `transform`
 (a `cala.encoders.Transform`); without one, images are prepared as for ImageNet at 224 pixels.
@@ -9,8 +12,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -20,8 +21,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from cala.encoders.base import Encoder, from_module
-from cala.encoders.extras import one_line, probe
+from cala.encoders.base import Encoder, from_module, one_line, probe
 from cala.encoders.transform import Transform
 from cala.errors import InputError, UnknownNameError
 from cala.registry import unknown
@@ -29,24 +29,22 @@ from cala.registry import unknown
 DEFAULT = Transform(size=224, resize=256)
 
 
-def torch_door(rest: str, device: torch.device | str = "cpu") -> Encoder:
+def load_torch(rest: str, device: torch.device | str = "cpu") -> Encoder:
+    """Load `torch:module.path:factory`, which runs the code of that module."""
     uri = f"torch:{rest}"
-    path, colon, factory = rest.partition(":")
-    if not (path and colon and factory):
-        raise InputError(f"{uri} should read torch:module.path:factory")
-    with current_folder():
-        home = _import(uri, path)
-        module = _make(uri, home, factory)
+    path, _, factory = rest.partition(":")
+    if not (path and factory):
+        raise InputError(f"{uri} is not torch:module.path:factory", field="encoder")
+    home, module = _make(uri, path, factory)
     transform = getattr(module, "transform", None)
-    if transform is None:
-        transform = DEFAULT
-    elif not isinstance(transform, Transform):
+    transform = DEFAULT if transform is None else transform
+    if not isinstance(transform, Transform):
         kind = type(transform).__name__
         raise InputError(f"{uri}: `transform` is a {kind}, not a cala.encoders.Transform")
     found = probe(module, transform.size, uri)
     given = getattr(module, "dim", found)
     if given != found:
-        raise InputError(f"{uri} says dim {given!r}, but gives {found} numbers per image")
+        raise InputError(f"{uri} has dim {given!r}, but returns {found} values per image")
     module.dim = found  # type: ignore[assignment]
     return from_module(
         uri,
@@ -58,45 +56,35 @@ def torch_door(rest: str, device: torch.device | str = "cpu") -> Encoder:
     )
 
 
-def _import(uri: str, path: str) -> ModuleType:
-    try:
-        return import_module(path)
-    except Exception as error:  # importing runs code
-        raise InputError(f"{uri}: {path} cannot be imported ({one_line(error)})") from error
-
-
-def _make(uri: str, home: ModuleType, factory: str) -> nn.Module:
-    make: Any = getattr(home, factory, None)
-    if not callable(make):
-        known = [name for name in vars(home) if not name.startswith("_")]
-        raise UnknownNameError(unknown(f"factory in {home.__name__}", factory, known))
-    try:
-        module = make()
-    except Exception as error:
-        kind = type(error).__name__
-        raise InputError(f"{uri}: {factory}() failed ({kind}: {one_line(error)})") from error
-    if not isinstance(module, nn.Module):
-        kind = type(module).__name__
-        raise InputError(f"{uri}: {factory}() gave a {kind}, not a torch.nn.Module")
-    return module
-
-
-@contextmanager
-def current_folder() -> Iterator[None]:
-    """The current folder is searched first, only as long as the block runs."""
+def _make(uri: str, path: str, factory: str) -> tuple[ModuleType, nn.Module]:
+    """Import a module and call its factory, with the current folder on the path meanwhile."""
     here = str(Path.cwd())
     sys.path.insert(0, here)
     try:
-        yield
+        home = import_module(path)
+        make: Any = getattr(home, factory, None)
+        if not callable(make):
+            known = [name for name in vars(home) if not name.startswith("_")]
+            raise UnknownNameError(unknown(f"factory in {path}", factory, known), field="encoder")
+        module = make()
+    except UnknownNameError:
+        raise
+    except Exception as error:  # the user's code can raise anything
+        kind = type(error).__name__
+        raise InputError(f"{uri} cannot be loaded ({kind}: {one_line(error)})") from error
     finally:
         sys.path.remove(here)
+    if not isinstance(module, nn.Module):
+        kind = type(module).__name__
+        raise InputError(f"{uri}: {factory}() returned {kind}, not torch.nn.Module")
+    return home, module
 
 
 def source_digest(module: nn.Module, *others: Any) -> str:
-    """Of all that decides what a module does beside its weights.
+    """Digest everything besides the weights that decides what a module computes.
 
     That is its layers as printed, the plain values that it and they hold, and the files that
-    define their classes and `others`: equal weights under another `forward` embed otherwise.
+    define their classes and `others`: equal weights under another `forward` embed differently.
     """
     digest = hashlib.sha256(repr(module).encode())
     kinds: set[Any] = set(others)
@@ -112,7 +100,7 @@ def source_digest(module: nn.Module, *others: Any) -> str:
 
 
 def _plain(value: Any) -> str:
-    """A value as text without an address in memory, which would differ every time."""
+    """Return a value as text without its address in memory, which differs every time."""
     if isinstance(value, torch.Tensor):
         values = value.detach().cpu().contiguous().reshape(-1)
         return hashlib.sha256(values.view(torch.uint8).numpy().tobytes()).hexdigest()
@@ -129,7 +117,7 @@ def _plain(value: Any) -> str:
 
 
 def _file(kind: Any) -> Path | None:
-    """Where a class or module is written; torch's own are known by what they print."""
+    """Return the file that defines a class or module; torch's own print all that matters."""
     if getattr(kind, "__module__", "").partition(".")[0] == "torch":
         return None
     try:

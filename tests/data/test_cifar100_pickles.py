@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 from contextlib import suppress
@@ -11,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cala.data.cifar100 import RestrictedUnpickler, load_pickle
 from cala.data.sets import open_images
-from cala.data.unpickling import load_pickle
 from cala.errors import InputError
+from data.refusals import refused
 from data.tiny_sets import cifar100
 
 GOOD = {b"data": np.arange(12, dtype=np.uint8).reshape(3, 4), b"labels": [1, 2], b"empty": b""}
@@ -55,18 +57,18 @@ def test_a_pickle_of_the_old_interpreter():
         (lambda mark: Call(eval, f"open('{mark}', 'w')"), r"the name __builtin__\.eval"),
         (lambda mark: Call(open, str(mark), "w"), r"the name io\.open"),
         (lambda mark: Call(mark.touch), "the name __builtin__.getattr|pathlib"),
-        (Call(bytes, 10**12), "TypeError"),
-        (Call(np.ndarray, (10**12,)), "TypeError"),
+        (Call(bytes, 10**12), "a call of bytes"),
+        (Call(np.ndarray, (10**12,)), "a call of ndarray"),
         (Call(np.load, "file"), r"the name numpy.*load"),
-        (np.array([{"a": 1}], dtype=object), "type 'O8'"),
-        (np.zeros(2, dtype=[("a", "u1")]), "type 'V1'"),
+        (np.array([{"a": 1}], dtype=object), "a call of dtype"),
+        (np.zeros(2, dtype=[("a", "u1")]), "a call of dtype"),
     ],
 )
 def test_everything_else_is_refused_by_name(tmp_path, hostile, name):
     mark = tmp_path / "mark"
     content = hostile(mark) if callable(hostile) else hostile
     raw = pickle.dumps({b"data": content}, protocol=2)
-    with pytest.raises(InputError, match=name):
+    with refused(name, code="refused"):
         load_pickle(raw, "train")
     assert not mark.exists()
 
@@ -74,7 +76,7 @@ def test_everything_else_is_refused_by_name(tmp_path, hostile, name):
 def test_a_hostile_archive_runs_nothing(tmp_path):
     mark = tmp_path / "mark"
     cifar100(tmp_path / "set", train=Call(os.system, f"touch '{mark}'"))
-    with pytest.raises(InputError, match=r"train is no CIFAR file: .*the name (posix|nt)\.system"):
+    with refused(r"train .*the name (posix|nt)\.system", code="refused"):
         open_images(tmp_path / "set")
     assert not mark.exists()
 
@@ -82,10 +84,12 @@ def test_a_hostile_archive_runs_nothing(tmp_path):
 def test_the_stand_ins_cannot_be_changed():
     """BUILD on a name from the list: would set attributes of a shared object."""
     change = b"\x80\x02c_codecs\nencode\nN}X\x01\x00\x00\x00aK\x01s\x86b."
-    with pytest.raises(InputError, match="AttributeError"):
+    with pytest.raises(InputError):
         load_pickle(change, "train")
+    name = RestrictedUnpickler(io.BytesIO(change)).load()
+    assert (name.name, name("a", "latin1")) == ("encode", b"a")
     array = b"\x80\x02cnumpy.core.multiarray\n_reconstruct\nK\x01K\x00\x85U\x01b\x87R."
-    with pytest.raises(InputError, match="an array of kind 1"):
+    with refused("a call of _reconstruct", code="refused"):
         load_pickle(array, "train")
 
 

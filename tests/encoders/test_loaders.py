@@ -1,4 +1,4 @@
-"""What each door does beyond the contract."""
+"""What each loader does beyond the contract."""
 
 from __future__ import annotations
 
@@ -12,12 +12,18 @@ import pytest
 import torch
 
 from cala.encoders import Transform, load_encoder
-from cala.encoders.hf_door import read_processor
-from cala.encoders.onnx_door import read_metadata
-from cala.encoders.timm_door import read_config
+from cala.encoders.hub_loaders import read_config, read_processor
+from cala.encoders.onnx_loader import external_files, read_metadata
 from cala.encoders.transform import IMAGENET_MEAN, IMAGENET_STD
 from cala.errors import InputError, UnknownNameError
-from encoders.tiny_models import need, onnx_model, timm_model, torch_model, write_onnx
+from encoders.tiny_models import (
+    external_model,
+    need,
+    onnx_model,
+    timm_model,
+    torch_model,
+    write_onnx,
+)
 
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.3, 0.4)
 
@@ -219,30 +225,56 @@ def test_onnx_defaults():
 
 
 @pytest.mark.parametrize(
-    "meta", [{"size": "big"}, {"mean": "[1, 2]"}, {"std": "{}"}, {"size": "20"}, {"fit": "bend"}]
+    "meta",
+    [
+        {"size": "big"},
+        {"mean": "[1, 2]"},
+        {"std": "{}"},
+        {"size": "20"},
+        {"fit": "bend"},
+        {"mean": "[" * 100_000},
+    ],
 )
 def test_onnx_bad_metadata(meta):
     with pytest.raises(InputError):
         read_metadata(meta, 32, "x")
 
 
-def test_onnx_weights_beside_the_file_count(tmp_path):
-    need("onnxruntime", "onnx")
-    import onnx
-
+def test_onnx_weights_beside_the_file_must_be_asked_for_and_count(tmp_path):
     prints = []
     for seed in (0, 1):
         folder = tmp_path / str(seed)
         folder.mkdir()
-        model = onnx.load(write_onnx(folder / "m.onnx", seed))
-        onnx.save(
-            model, folder / "m.onnx", save_as_external_data=True, location="m.data",
-            size_threshold=0,
-        )  # fmt: skip
-        assert (folder / "m.data").is_file()
-        prints.append(load_encoder(f"onnx:{folder / 'm.onnx'}").fingerprint)
+        path = external_model(folder, seed, "model.data")
+        assert (folder / "model.data").is_file()
+        with pytest.raises(InputError) as caught:
+            load_encoder(f"onnx:{path}")
+        assert caught.value.code == "external_data"
+        prints.append(load_encoder(f"onnx-external:{path}").fingerprint)
     assert prints[0] != prints[1]
-    assert (tmp_path / "0/m.onnx").read_bytes() == (tmp_path / "1/m.onnx").read_bytes()
+    same = [(tmp_path / seed / "model.onnx").read_bytes() for seed in "01"]
+    assert same[0] == same[1]
+
+
+def test_onnx_finds_other_files_in_attributes_of_inner_graphs():
+    need("onnx")
+    from onnx import TensorProto, helper
+
+    hidden = TensorProto(name="w", data_type=1, dims=[1], data_location=TensorProto.EXTERNAL)
+    hidden.external_data.add(key="location", value="../secret")
+    constant = helper.make_node("Constant", [], ["w"], value=hidden)
+    branch = helper.make_graph([constant], "branch", [], [])
+    node = helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)
+    model = helper.make_model(helper.make_graph([node], "outer", [], []))
+    assert external_files(model) == ["../secret"]
+
+
+def test_onnx_files_too_large_are_not_parsed(tmp_path, monkeypatch):
+    path = onnx_model(tmp_path, 0)
+    monkeypatch.setattr("cala.encoders.onnx_loader.MAX_BYTES", 100)
+    with pytest.raises(InputError) as caught:
+        load_encoder(f"onnx:{path}")
+    assert caught.value.code == "too_large"
 
 
 def test_onnx_errors(tmp_path):
@@ -272,14 +304,14 @@ def test_torch_default_transform_and_errors(tmp_path, monkeypatch):
     name = torch_model(tmp_path, 77).split(":")[0]
     monkeypatch.chdir(tmp_path)
     for rest, says in [
-        (name, "should read torch:module.path:factory"),
-        (f"{name}:", "should read torch:module.path:factory"),
+        (name, "is not torch:module.path:factory"),
+        (f"{name}:", "is not torch:module.path:factory"),
         (f"{name}:mak", "did you mean 'make'"),
         (f"{name}:broken", "RuntimeError: no weights today"),
-        (f"{name}:number", "gave a int, not a torch.nn.Module"),
-        (f"{name}:map", r"gives \(1, 7, 222, 222\) for one image"),
-        ("no_such_module:make", "no_such_module cannot be imported"),
-        ("..x:make", "cannot be imported"),
+        (f"{name}:number", "returned int, not torch.nn.Module"),
+        (f"{name}:map", r"returns \(1, 7, 222, 222\) for one image"),
+        ("no_such_module:make", "no_such_module"),
+        ("..x:make", "cannot be loaded"),
     ]:
         with pytest.raises(InputError, match=says):
             load_encoder(f"torch:{rest}")
@@ -365,7 +397,7 @@ def other_transform():
     monkeypatch.chdir(tmp_path)
     encoder = load_encoder("torch:odd_factories:plain")
     assert (encoder.dim, encoder.transform) == (4, Transform(size=224, resize=256))
-    with pytest.raises(InputError, match="says dim 5, but gives 4"):
+    with pytest.raises(InputError, match="has dim 5, but returns 4"):
         load_encoder("torch:odd_factories:other_dim")
     with pytest.raises(InputError, match="`transform` is a str"):
         load_encoder("torch:odd_factories:other_transform")

@@ -3,14 +3,15 @@
 The graph takes (n, 3, h, w) or (n, h, w, 3) images; n may be fixed. The embedding is its first
 output with two axes, else the mean over places of a map (n, d, h, w) or over tokens (n, t, d).
 The preprocessing is read from the file's metadata: `mean`, `std`, `size`, `resize`, `fit` and
-`filter` as in `cala.encoders.Transform`, each as JSON. What is not there is as for ImageNet.
+`filter` as in `cala.encoders.Transform`, each as JSON; whatever is missing is as for ImageNet.
+
+`onnx:` refuses graphs that read further files; `onnx-external:FILE` allows weights in files beside
+the graph.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,32 +20,44 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cala.encoders.base import Encoder
-from cala.encoders.extras import import_extra, one_line
+from cala.encoders.base import Encoder, import_extra, one_line
 from cala.encoders.transform import Transform
 from cala.errors import InputError
-from cala.files import chunks, shown
+from cala.files import chunks, sha256_of, shown
 
 KEYS = ("mean", "std", "size", "resize", "fit", "filter")
 TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
-Run = Callable[[NDArray[Any]], list[NDArray[Any]]]
+MAX_BYTES = 2**31  # of a graph: protobuf's own limit
 
 
-def onnx_door(file: str, device: torch.device | str = "cpu") -> Encoder:
-    runtime = import_extra("onnxruntime", "onnx")
+def load_onnx(file: str, device: torch.device | str = "cpu", external: bool = False) -> Encoder:
+    """Load `onnx:FILE`; `external` allows weights in other files beside it."""
+    onnx, runtime = import_extra("onnx", "onnx"), import_extra("onnxruntime", "onnx")
     path = Path(file)
     name = shown(path)
     if not path.is_file():
-        raise InputError(f"there is no file {name}")
-    place = torch.device(device)
+        raise InputError(f"there is no file {name}", field="encoder", code="no_file")
+    if path.stat().st_size > MAX_BYTES:
+        fix = "store the weights in a file beside it and load it as onnx-external:"
+        raise InputError(f"{name} has more than 2 GiB", fix, field="encoder", code="too_large")
     options = runtime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = torch.get_num_threads()
     providers = ["CPUExecutionProvider"]
-    if place.type == "cuda":
+    if torch.device(device).type == "cuda":
         providers.insert(0, "CUDAExecutionProvider")
     try:
+        others = external_files(onnx.load(path, load_external_data=False))
+        if others and not external:
+            raise InputError(
+                f"{name} reads other files ({shown(others[0])})",
+                f"load it as onnx-external:{name} if you trust it",
+                field="encoder",
+                code="external_data",
+            )
         session = runtime.InferenceSession(str(path), options, providers=providers)
+    except InputError:
+        raise
     except Exception as error:  # onnxruntime has an error class for every cause
         raise InputError(f"{name} cannot be read as ONNX ({one_line(error)})") from error
     layout = Layout(session, name)
@@ -52,21 +65,36 @@ def onnx_door(file: str, device: torch.device | str = "cpu") -> Encoder:
         dict(session.get_modelmeta().custom_metadata_map), layout.size, name
     )
     forward = Forward(session, layout, path, transform.size)
-    note = "from the file" if stated else "ImageNet's, for the file states none"
+    files = [path, *(path.parent / other for other in others)]
     return Encoder(
-        name=f"onnx:{file}",
+        name=f"onnx-external:{file}" if external else f"onnx:{file}",
         dim=forward.dim,
         transform=transform,
         forward=forward,
-        fingerprint=file_digest(path),
+        fingerprint=sha256_of(piece for part in files for piece in chunks(part)),
         pretrained=True,
         device=torch.device("cpu"),  # tensors go in and out through the CPU
-        about={"preprocessing": note},
+        about={"preprocessing": "from the file" if stated else "ImageNet's; the file states none"},
     )
 
 
+def load_external(file: str, device: torch.device | str = "cpu") -> Encoder:
+    """Load `onnx-external:FILE`."""
+    return load_onnx(file, device, external=True)
+
+
+def external_files(message: Any) -> list[str]:
+    """Return the names of the files that tensors anywhere in an ONNX message are stored in."""
+    found = {e.value for e in getattr(message, "external_data", ()) if e.key == "location"}
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for part in [value] if hasattr(value, "ListFields") else value:
+                found.update(external_files(part))
+    return sorted(found)
+
+
 class Layout:
-    """The graph's input: its type, its batch and side where fixed, where the channels are."""
+    """The graph's input: its type, its batch size and side if fixed, and the channel axis."""
 
     def __init__(self, session: Any, name: str) -> None:
         inputs = session.get_inputs()
@@ -98,13 +126,11 @@ class Forward:
         try:
             outputs = session.run(None, {layout.input: self._array(torch.zeros(1, 3, size, size))})
         except Exception as error:
-            raise InputError(
-                f"{name} does not take {size}×{size} images ({one_line(error)}): state `size` in "
-                "its metadata"
-            ) from error
+            detail = f"{name} does not take {size}×{size} images ({one_line(error)})"
+            raise InputError(detail, "state `size` in its metadata") from error
         order = [i for axes in (2, 4, 3) for i, out in enumerate(outputs) if np.ndim(out) == axes]
         if not order:
-            raise InputError(f"{name} gives no embedding: no output has two to four axes")
+            raise InputError(f"{name} has no output with two to four axes")
         self.output = session.get_outputs()[order[0]].name
         self.axes = int(np.ndim(outputs[order[0]]))
         self.dim = int(pooled(self._tensor(outputs[order[0]])).shape[1])
@@ -139,7 +165,7 @@ def pooled(values: Tensor) -> Tensor:
 
 
 def read_metadata(meta: dict[str, str], side: int | None, name: str) -> tuple[Transform, bool]:
-    """The transform, and whether the file says anything of it."""
+    """Return the transform, and whether the file states any of it."""
     stated = {key: meta[key] for key in KEYS if key in meta}
     try:
         fields = {key: _value(text) for key, text in stated.items()}
@@ -150,8 +176,8 @@ def read_metadata(meta: dict[str, str], side: int | None, name: str) -> tuple[Tr
                 values = fields[key] if isinstance(fields[key], list) else [fields[key]] * 3
                 red, green, blue = (float(value) for value in values)
                 fields[key] = (red, green, blue)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{name} has metadata that cannot be read: {stated}") from error
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"{name} has metadata that cannot be read ({one_line(error)})") from error
     if side not in (None, size):
         raise InputError(f"{name} states a size of {size}, but its graph takes {side}")
     return Transform(size=size, resize=resize, **fields), bool(stated)
@@ -162,14 +188,3 @@ def _value(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return json.loads(f"[{text}]") if "," in text else text
-
-
-def file_digest(path: Path) -> str:
-    """SHA-256 of the file and of the files beside it in which it keeps its weights."""
-    content = path.read_bytes()
-    digest = hashlib.sha256(content)
-    for beside in sorted(path.absolute().parent.iterdir()):
-        if beside.name != path.name and beside.name.encode() in content and beside.is_file():
-            for piece in chunks(beside):
-                digest.update(piece)
-    return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""What is known about many image files after reading them once; remembered until they change."""
+"""Digests and decodability of many image files, remembered until the files change."""
 
 from __future__ import annotations
 
@@ -6,52 +6,55 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cala.data.decoding import MAX_PIXELS, ImageError, Pixels, decode
-from cala.data.parallel import in_order
-from cala.data.watching import watched
+from cala.data.progress import track
 from cala.errors import InputError
-from cala.files import cache_folder, counted, sha256, stamp, write_text
+from cala.files import cache_folder, sha256, stamp, write_text
 
 FRESH = 2.0  # seconds: a file this young may change again within the same clock tick
 MEMO_BYTES = 64 << 20  # of all memos together; those not used for the longest time go first
 UNREADABLE = "unreadable"
 
+A = TypeVar("A")
+B = TypeVar("B")
 Consume = Callable[[Pixels | None], None]
 
 
 @dataclass(frozen=True)
-class Survey:
-    """One entry per file: its (h, w), and why it cannot be used (empty if it can)."""
+class ImageScan:
+    """For each file, its (h, w) and why it cannot be used (empty if it can)."""
 
     sizes: list[tuple[int, int]]
     faults: list[str]
 
 
 def digests(paths: Sequence[Path]) -> list[str]:
-    """SHA-256 of every file, `unreadable` where there is none."""
+    """Return the SHA-256 of every file, `unreadable` if it cannot be read."""
 
     def build() -> list[Any]:
-        return list(watched("reading", in_order(_digest, paths), len(paths)))
+        return list(track("reading", in_order(_digest, paths), len(paths)))
 
     return remembered("digests", paths, build)
 
 
-def survey(paths: Sequence[Path], max_pixels: int = MAX_PIXELS) -> Survey:
-    """Decode every file once to learn which can be used."""
+def scan(paths: Sequence[Path], max_pixels: int = MAX_PIXELS) -> ImageScan:
+    """Decode every file once to find out which can be used."""
 
     def build() -> list[Any]:
         found = decode_all(paths, max_pixels=max_pixels)
         return [found.sizes, found.faults]
 
     sizes, faults = remembered(f"survey-{max_pixels}", paths, build)
-    return Survey([(height, width) for height, width in sizes], faults)
+    return ImageScan([(height, width) for height, width in sizes], faults)
 
 
 def decode_all(
@@ -59,15 +62,15 @@ def decode_all(
     consume: Consume = lambda pixels: None,
     size: tuple[int, int] | None = None,
     max_pixels: int = MAX_PIXELS,
-) -> Survey:
-    """Hand the pixels of every file to `consume`, in order; None where there are none."""
+) -> ImageScan:
+    """Pass the pixels of every file to `consume`, in order; None for files that cannot be used."""
     sizes, faults = [], []
     read = partial(_attempt, size=size, max_pixels=max_pixels)
-    for pixels, found, fault in watched("decoding", in_order(read, paths), len(paths)):
+    for pixels, found, fault in track("decoding", in_order(read, paths), len(paths)):
         consume(pixels)
         sizes.append(found)
         faults.append(fault)
-    return Survey(sizes, faults)
+    return ImageScan(sizes, faults)
 
 
 def remembered(kind: str, paths: Sequence[Path], build: Callable[[], list[Any]]) -> list[Any]:
@@ -108,8 +111,8 @@ def _clear_memos(newest: Path) -> None:
                 path.unlink()
 
 
-def fingerprint(name: str, entries: Sequence[tuple[str, int, str]]) -> str:
-    """SHA-256 over (name, label, digest) of all images of a set."""
+def set_fingerprint(name: str, entries: Sequence[tuple[str, int, str]]) -> str:
+    """Return the SHA-256 over (name, label, digest) of all images of a set."""
     whole = hashlib.sha256(name.encode())
     for entry in entries:
         whole.update(json.dumps(entry).encode())
@@ -145,11 +148,24 @@ def _attempt(
     return pixels, found, ""
 
 
-def name_faults(name: str, faulty: Sequence[tuple[str, str]]) -> InputError:
-    """The error for images that cannot be used: how many, the first few, what to do."""
-    first = "; ".join(f"{image} ({why})" for image, why in faulty[:3])
-    more = f"; and {len(faulty) - 3} more" if len(faulty) > 3 else ""
-    return InputError(
-        f"{name}: {counted(len(faulty), 'image')} cannot be used: {first}{more}. "
-        "Mend or remove them, or open the set with on_bad='skip'"
-    )
+def in_order(work: Callable[[A], B], items: Iterable[A], ahead: int | None = None) -> Iterator[B]:
+    """`map(work, items)` in threads; at most `ahead` results wait in memory.
+
+    By default that is a few per thread, since a single photo may take hundreds of megabytes.
+
+    >>> list(in_order(abs, [-3, 2, -1]))
+    [3, 2, 1]
+    """
+    threads = min(16, os.cpu_count() or 1)  # decoding releases the interpreter lock
+    limit = 2 * threads + 2 if ahead is None else ahead
+    pool = ThreadPoolExecutor(threads)
+    waiting: deque[Future[B]] = deque()
+    try:
+        for item in items:
+            waiting.append(pool.submit(work, item))
+            if len(waiting) >= limit:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
