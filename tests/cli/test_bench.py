@@ -195,6 +195,35 @@ def test_compare(finished_run, tmp_path):
     assert "is no run folder" in bad.stderr
 
 
+def test_runs_on_other_test_images_have_no_differences(finished_run, embeddings, tmp_path):
+    """Of the same numbers of images, too; another encoder of the same images may be compared."""
+    with np.load(embeddings) as content:
+        arrays = dict(content)
+    other, encoder = tmp_path / "other.npz", tmp_path / "encoder.npz"
+    moved = np.roll(arrays["y_test"], 1)
+    np.savez(other, **{**arrays, "x_test": np.roll(arrays["x_test"], 1, 0), "y_test": moved})
+    np.savez(encoder, **{**arrays, "x_train": -arrays["x_train"], "x_test": -arrays["x_test"]})
+    runs = [finished_run, tmp_path / "other", tmp_path / "encoder"]
+    for file, run in zip((other, encoder), runs[1:], strict=True):
+        assert cala(*small_run(file, run)).returncode == 0
+    done = cala("compare", *runs, "--json")
+    found = json.loads(done.stdout)["random"]
+    assert found["other: la"]["difference"] is None
+    assert found["other: la"]["summary"]["last"]["n"] == 3
+    assert found["encoder: la"]["difference"]["last"]["n"] == 3
+    assert "other: la" in done.stderr
+    assert "encoder: la" not in done.stderr
+    table = cala("compare", *runs).stdout.partition("Difference to")[2]
+    assert "encoder" in table
+    assert "other: la" not in table
+    more_shots = small_run(embeddings, tmp_path / "shots")
+    more_shots[more_shots.index("--shot") + 1] = "4"
+    assert cala(*more_shots).returncode == 0
+    assert "Difference to a: la on" not in cala("compare", finished_run, tmp_path / "shots").stdout
+    found = json.loads(cala("compare", finished_run, tmp_path / "shots", "--json").stdout)
+    assert found["random"]["shots: la"]["difference"] is None
+
+
 def test_runs_of_the_same_name_stay_apart(finished_run, tmp_path):
     other = tmp_path / finished_run.name
     shutil.copytree(finished_run, other)

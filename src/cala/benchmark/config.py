@@ -98,6 +98,7 @@ class RunConfig:
                 **({"order": list(protocol.order)} if protocol.order else {}),
             },
             "selection": "validation",
+            "rows": default.rows,
             "embeddings": default.described(),
             **({"own_embeddings": own} if own else {}),
             "versions": {name: _version(name) for name in PACKAGES},
@@ -112,7 +113,7 @@ def changes_encoder(method: str) -> bool:
 
 def digest(resolved: dict[str, Any]) -> str:
     """Ten hex digits that tell resolved configurations apart, for folder names."""
-    deciding = {k: v for k, v in resolved.items() if k not in ("versions", "machine")}
+    deciding = {k: v for k, v in resolved.items() if k not in ("rows", "versions", "machine")}
     return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:10]
 
 

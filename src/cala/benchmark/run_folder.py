@@ -23,8 +23,8 @@ from cala.records import SCHEMA, Record, parse_line, whole_cells
 #: What may differ when a run is continued: more methods, draws or seeds, other versions.
 GROWING = ("methods", "draws", "seeds", "versions", "machine", "own_embeddings", "few_draws")
 LISTS = ("methods", "draws", "seeds", "trained_in_sessions")
-#: What only some methods need: it is compared where both have it.
-SOMETIMES = ("full_sessions",)
+#: What not every run states: it is compared where both have it.
+SOMETIMES = ("full_sessions", "rows")
 
 
 class RunFolder:

@@ -59,6 +59,16 @@ class Source:
         digest.update(json.dumps([data.scale, data.names_train]).encode())
         return digest.hexdigest()
 
+    @cached_property
+    def rows(self) -> str:
+        """SHA-256 of labels and of what may be learned from: runs that share it share their draws
+        and test images, whatever encoder they use."""
+        data = self.data
+        parts = (data.y_train, data.learnable(), data.y_test)
+        return hashlib.sha256(
+            b"".join(np.ascontiguousarray(p).tobytes() for p in parts)
+        ).hexdigest()
+
     def described(self) -> dict[str, str]:
         """As it stands in `config.json`."""
         return {"source": self.name, "fingerprint": self.fingerprint}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -241,8 +242,12 @@ def print_results(
     split: str,
     reference: str | None = None,
     full_sessions: bool | None = None,
+    without: Sequence[str] = (),
 ) -> None:
-    """Print every table of some results; differences are to `reference`, or to the first method."""
+    """Print every table of some results; differences are to `reference`, or to the first method.
+
+    without : methods whose draws or images differ, so that differences mean nothing
+    """
     from rich.text import Text
 
     from cala.benchmark.terminal import (
@@ -263,7 +268,7 @@ def print_results(
         screen.print(results_table(results, random, title))
         screen.print()
         chosen = reference or results.methods[0]
-        others = [m for m in results.methods if m != chosen]
+        others = [m for m in results.methods if m != chosen and m not in without]
         pairs = [(m, chosen) for m in others if results.shared_draws([m, chosen], random)]
         if pairs:
             title = (

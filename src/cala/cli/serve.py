@@ -31,8 +31,8 @@ def serve(
         show_default=False,
         show_envvar=True,
     ),
-    allow_host: list[str] | None = typer.Option(
-        None, help="A name under which browsers reach it, such as birds.example."
+    allow_host: list[str] = typer.Option(
+        [], help="A name under which browsers reach it, such as birds.example."
     ),
     thumbnails: bool = typer.Option(
         True, help="Keep small copies of taught photos beside the model, for the page."
@@ -60,7 +60,7 @@ def serve(
     from cala.app.settings import Settings
     from cala.store import is_store
 
-    settings = Settings(host, token, read_token, tuple(allow_host or ()), thumbnails)
+    settings = Settings(host, token, read_token, tuple(allow_host), thumbnails)
     place = choose_device(device)
     if is_store(model):
         run(load(model, encoder=encoder, device=place), settings, port, typer.echo)
