@@ -365,6 +365,33 @@ def test_help_never_imports_torch():
     assert done.stdout.splitlines()[-1] == "False False"
 
 
+def test_mistakes_are_told_before_torch_is_imported(tmp_path):
+    (tmp_path / "photos").mkdir()
+    calls = [
+        ["run", "no.npz"], ["run", "--embeddings", "no.npz"], ["run", "--methods", "calla"],
+        ["run", "nowhere", "--data", "nowhere", "--encoder", "x"], ["run", "--draws", "some"],
+        ["run", "--on", "spark"], ["run", "--metrik", "cosine"], ["train", "nowhere", "-o", "x"],
+        ["train", "photos", "-o", "x", "--method", "cek"],
+        ["train", "photos", "-o", "x", "--precision", "double"],
+        ["train", "photos", "-o", "x", "--epochs", "1", "--budget", "1"],
+        ["encode", "nowhere", "-o", "x.npz"], ["encode", "photos", "-o", "x.png"],
+        ["encode", "photos", "-o", "x.npz", "--on", "ray"], ["fit", "nowhere", "-o", "m"],
+        ["fit", "photos", "-o", "m", "--method", "calla"], ["predict", "nowhere", "a.jpg"],
+        ["predict", "nowhere", "a.jpg", "--tops", "3"], ["add", "nowhere", "photos"],
+    ]  # fmt: skip
+    code = (
+        "import json, sys; from cala.cli import main\n"
+        "for words in json.loads(sys.argv[1]):\n"
+        "    sys.argv = ['cala', *words]\n"
+        "    try: main()\n"
+        "    except SystemExit as ended: assert ended.code == 2, words\n"
+        "    assert 'torch' not in sys.modules, words"
+    )
+    command = [sys.executable, "-c", code, json.dumps(calls)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_methods_on_embeddings_never_import_torch(embeddings, tmp_path):
     out = ["--out", tmp_path / "a", "--no-report"]
     run = ["run", f"features:{embeddings}", *QUICK, "--draws", "random:1", *out]

@@ -12,16 +12,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cala.benchmark.sources import Source
+from cala import storage
+from cala.benchmark.config import changes_encoder
+from cala.benchmark.sources import Source, host_of
 from cala.core.rows import Array, loaded, where
 from cala.data.protocol import Protocol, ShotDraw
 from cala.errors import InputError
-from cala.files import shown
+from cala.files import clear_leftovers, shown
 from cala.heads import Head
 from cala.heads.nearest_mean import NearestMean
 from cala.systems.published import published
@@ -168,3 +171,85 @@ def session_threads() -> int:
     """Threads that sessions train with."""
     given = os.environ.get("OMP_NUM_THREADS", "")
     return int(given) if given.isdecimal() and int(given) > 0 else os.cpu_count() or 1
+
+
+class SessionCache:
+    """The session logits of a run, by host, draw and seed; computed when first asked for.
+
+    They take minutes, so they are kept in a folder: none is computed twice.
+    """
+
+    def __init__(self, folder: Path | None, full: bool) -> None:
+        self.folder, self.full = folder, full
+        self._player: tuple[tuple[str, int], SessionPlayer] | None = (
+            None  # the last one: it is large
+        )
+        self._kept: dict[tuple[str, str, int], SessionLogits] = {}
+
+    def of(
+        self,
+        method: str,
+        head: Head,
+        source: Source,
+        protocol: Protocol,
+        draw: ShotDraw,
+        seed: int,
+        progress: Callable[[int], None] = lambda session: None,
+    ) -> SessionLogits | None:
+        """The session logits of a method's host; None if it leaves the encoder as it is."""
+        host = host_of(method)
+        if not changes_encoder(method):
+            return None
+        found = self.find(host, draw.name, seed)
+        if found is None:
+            if self._player is None or self._player[0] != (host, seed):
+                player = SessionPlayer(host, head, source, protocol, seed, self.full)
+                self._player = (host, seed), player
+            found = self._player[1].play(draw, progress)
+            self.keep(host, draw.name, seed, found)
+        return found
+
+    def find(self, host: str, draw: str, seed: int) -> SessionLogits | None:
+        """Session logits that are there already; None if they are not."""
+        key = (host, draw, seed)
+        return self._kept.get(key) or self._read(key)
+
+    def keep(self, host: str, draw: str, seed: int, course: SessionLogits) -> None:
+        key = (host, draw, seed)
+        self._write(key, course)
+        if self.folder is None:
+            self._kept[key] = course
+
+    def _path(self, key: tuple[str, str, int]) -> Path | None:
+        if self.folder is None:
+            return None
+        host, draw, seed = key
+        return self.folder / f"{host}-{draw.replace(':', '-')}-{seed}.safetensors"
+
+    def _read(self, key: tuple[str, str, int]) -> SessionLogits | None:
+        path = self._path(key)
+        if path is None or not path.exists():
+            return None
+        try:
+            meta, arrays = storage.read(path, "session")
+            logits = [arrays[f"logits.{t}"] for t in range(int(meta["sessions"]))]
+            cost = (meta["seconds"], meta["encoding"], meta["encoded"], meta["bytes"])
+        except (InputError, ValueError, KeyError, TypeError):
+            return None  # damaged, or of an earlier version: compute it again
+        return SessionLogits(logits, *cost)
+
+    def _write(self, key: tuple[str, str, int], course: SessionLogits) -> None:
+        path = self._path(key)
+        if path is None:
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        clear_leftovers(path)
+        meta = {
+            "sessions": len(course.logits),
+            "seconds": course.seconds,
+            "encoding": course.encoding,
+            "encoded": course.encoded,
+            "bytes": course.bytes,
+        }
+        logits = {f"logits.{t}": logits for t, logits in enumerate(course.logits)}
+        storage.write(path, "session", meta, logits)

@@ -11,13 +11,12 @@ from cala.benchmark.artifacts import describe_artifact, make_artifact, save_arti
 from cala.benchmark.config import RunConfig, changes_encoder
 from cala.benchmark.costs import SCHEMA as COSTS_SCHEMA
 from cala.benchmark.costs import summarise
-from cala.benchmark.encoder_sessions import check_images
+from cala.benchmark.encoder_sessions import SessionCache, check_images
 from cala.benchmark.headroom import keep_headroom
 from cala.benchmark.notes import SILENT, Watch
 from cala.benchmark.run_folder import RunFolder
 from cala.benchmark.runner import CellPlan, Cells, Fit, Fitted, fit_configured, run_cells
 from cala.benchmark.scoring import one_thread
-from cala.benchmark.session_cache import SessionCache
 from cala.benchmark.sources import host_of
 from cala.benchmark.tables import as_csv, latex, markdown
 from cala.benchmark.task import BenchTask

@@ -12,10 +12,9 @@ import numpy as np
 
 from cala.benchmark.config import RunConfig, changes_encoder
 from cala.benchmark.costs import Cost, head_bytes
-from cala.benchmark.encoder_sessions import SessionLogits
+from cala.benchmark.encoder_sessions import SessionCache, SessionLogits
 from cala.benchmark.notes import SILENT, Note, Watch, report_fallbacks
 from cala.benchmark.scoring import answers_of_draw, cell_records, one_thread
-from cala.benchmark.session_cache import SessionCache
 from cala.benchmark.sources import Source, host_of
 from cala.benchmark.task import BenchTask
 from cala.core.rows import Array, where

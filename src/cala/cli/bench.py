@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cala.cli.options import BenchOptions
+from cala.cli.progress import Bars
 from cala.errors import InputError
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ class Runner:
         from cala.benchmark.runner import fit_configured, run_cells
         from cala.data.progress import progress_to
 
-        with _Bar(title, self.quiet) as bar, progress_to(bar.read):
+        with _CellBar(title, self.quiet) as bar, progress_to(bar.read):
 
             def note(found: Note) -> None:
                 if found not in self._noted:
@@ -186,54 +187,26 @@ class Runner:
             )
 
 
-class _Bar:
-    """Progress of one run on stderr: a bar on a terminal, lines elsewhere."""
+class _CellBar(Bars):
+    """Finished cells of one run, and what is being done."""
 
     def __init__(self, title: str, quiet: bool) -> None:
-        from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-        )
+        super().__init__(quiet)
+        self._cells, self._title, self._doing = f"{title or 'running'}, cells", title, ""
 
-        from cala.cli.progress import Lines
-
-        screen = Console(stderr=True)
-        self.title, self.quiet, self._doing = title, quiet, "starting"
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-        hidden = quiet or not screen.is_terminal
-        self._bar = Progress(
-            *columns, TimeElapsedColumn(), console=screen, transient=True, disable=hidden
-        )
-        self._task = self._bar.add_task(title or self._doing, total=None)
-        self._lines = Lines(self.print if hidden else (lambda line: None))
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._bar.stop()
-
-    def print(self, line: str) -> None:
-        if not self.quiet:
-            self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-    def status(self, doing: str, reading: str = "") -> None:
+    def status(self, doing: str) -> None:
         self._doing = doing
-        self._bar.update(self._task, description=f"{self.title} {doing}{reading}".strip())
+        self.describe(self._cells, f"{self._title} {doing}".strip())
 
     def advance(self, done: int, total: int) -> None:
-        self._bar.update(self._task, completed=done, total=total)
-        self._lines(f"{self.title or 'running'}, cells", done, total)
+        self.show(self._cells, done, total)
 
     def read(self, what: str, done: int, total: int) -> None:
         """Rows of shards that a pass over them has read."""
-        self.status(self._doing, f", reading {100 * done // max(total, 1)} %")
-        self._lines(f"{what} rows", done, total)
+        if not self.on_terminal:
+            self.show(f"{what} rows", done, total)
+        reading = f"{self._doing}, reading {100 * done // max(total, 1)} %"
+        self.describe(self._cells, f"{self._title} {reading}".strip())
 
 
 def print_results(

@@ -215,9 +215,10 @@ def train_one(options: TrainOptions) -> None:
     """One training in this process."""
     from cala.cli.train_session import Screen, Stop, make_session
     from cala.training.run_dir import epoch_events
-    from cala.training.session import train_base
 
     session = make_session(options)
+    from cala.training.session import train_base  # imports torch: after all checks
+
     first = session.ranks.rank == 0
     events = epoch_events(options.out) if options.tensorboard and first else None
     with Stop() as stop, Screen(session.recipe, options.quiet or not first) as screen:

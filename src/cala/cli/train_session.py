@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from cala.cli.progress import Bars
 from cala.errors import InputError
 
 if TYPE_CHECKING:
@@ -167,61 +168,34 @@ class Stop:
         return self._asked.is_set()
 
 
-class Screen:
+class Screen(Bars):
     """Progress on a terminal; one line per epoch elsewhere."""
 
     def __init__(self, recipe: Recipe, quiet: bool) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-        from cala.cli.progress import Lines
-
-        self.quiet, self.epochs = quiet, math.ceil(recipe.epochs)
-        self.console = Console(stderr=True)
-        self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
-            TextColumn("{task.percentage:>3.0f}%"),
-            TimeRemainingColumn(),
-            console=self.console,
-            transient=True,
-            disable=quiet or not self.console.is_terminal,
-        )
-        self.task = self.bar.add_task("reading images", total=None)
-        self.lines = Lines(lambda line: self.console.print(line, highlight=False))
-
-    def __enter__(self) -> Screen:
-        self.bar.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.bar.stop()
+        super().__init__(quiet)
+        self.epochs = math.ceil(recipe.epochs)
 
     def loading(self, done: int, total: int) -> None:
-        self.bar.update(self.task, completed=done, total=total)
-        if self.bar.disable and not self.quiet:
-            self.lines("reading images", done, total)
+        self.show("reading images", done, total)
 
     def step(self, trainer: Trainer) -> None:
         progress, steps = trainer.progress, trainer.steps_per_epoch
         self.epochs = -(-trainer.total_steps // steps)  # the last one may be a part of one
+        if not self.on_terminal:
+            return
         images = max(progress.epoch_images, 1)
         rate = progress.epoch_images / max(progress.epoch_seconds, 1e-9)
-        text = (
+        self.show("training", progress.step, trainer.total_steps)
+        self.describe(
+            "training",
             f"epoch {min(progress.step // steps + 1, self.epochs)}/{self.epochs}  "
             f"loss {progress.epoch_loss / images:.3f}  "
-            f"acc {100 * progress.epoch_correct / images:.1f}  {rate:.0f} img/s"
-        )
-        self.bar.update(
-            self.task, description=text, completed=progress.step, total=trainer.total_steps
+            f"acc {100 * progress.epoch_correct / images:.1f}  {rate:.0f} img/s",
         )
 
     def epoch(self, line: dict[str, Any]) -> None:
-        if self.quiet:
-            return
         held = f"  held-out {100 * line['validation']:.1f}" if "validation" in line else ""
-        self.console.print(
+        self.print(
             f"epoch {line['epoch']:>3}/{self.epochs}  loss {line['loss']:.3f}  "
-            f"acc {100 * line['accuracy']:.1f}{held}  {line['images_per_second']:.0f} img/s",
-            highlight=False,
+            f"acc {100 * line['accuracy']:.1f}{held}  {line['images_per_second']:.0f} img/s"
         )

@@ -68,12 +68,6 @@ def fit(
     reject : share of genuine photos that `predict` may call unknown
     advance : called with the number of finished images and of all images, mixed ones included
     """
-    from cala.encoders import load_encoder
-    from cala.encoders.base import Encoder
-    from cala.encoders.embed import embed
-    from cala.encoders.fakes import fake_pool
-    from cala.encoders.leakage import held_out
-
     wanted = _check(Path(out), method, max_base_loss, reject, fakes)
     found = photos if isinstance(photos, ImageSet) else _opened(Path(photos), skip_bad)
     store = Store(Path(out))
@@ -83,6 +77,13 @@ def fit(
         notes.append(
             f"{counted(again, 'photo')} left out that {'is' if again == 1 else 'are'} there twice"
         )
+    # Everything above is cheap; torch is imported from here on.
+    from cala.encoders import load_encoder
+    from cala.encoders.base import Encoder
+    from cala.encoders.embed import embed
+    from cala.encoders.fakes import fake_pool
+    from cala.encoders.leakage import held_out
+
     coder = encoder if isinstance(encoder, Encoder) else load_encoder(encoder, device)
     pairs, each = _sizes(wanted, split)
     total, done = len(split) + pairs * each, 0
