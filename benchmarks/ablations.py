@@ -21,7 +21,7 @@ from rich.table import Table
 
 from arguments import data_file, target_file, whole_number
 from cala.benchmark.runner import fit_method
-from cala.benchmark.terminal import console
+from cala.cli.terminal import console
 from cala.data.embeddings import Embeddings, load_embeddings
 from cala.data.protocol import ShotDraw, load_protocol, random_draw
 from cala.errors import CalaError

@@ -21,8 +21,9 @@ from cala.benchmark.config import RunConfig
 from cala.benchmark.notes import Watch
 from cala.benchmark.runner import holdout_note, run_records
 from cala.benchmark.sources import Source
+from cala.benchmark.tables import differences_table, results_table
 from cala.benchmark.task import BenchTask, parse_draws
-from cala.benchmark.terminal import console, differences_table, results_table
+from cala.cli.terminal import TerminalTable, console
 from cala.data.embeddings import load_embeddings
 from cala.data.protocol import load_protocol
 from cala.errors import CalaError
@@ -73,18 +74,26 @@ def run(path: Path, draws: int, split: str, seed: int, out: Path | None) -> None
     both = Results(
         [replace(r, method=f"{r.method} {m}") for m, rows in by_metric.items() for r in rows]
     )
-    screen.print(results_table(both, ["canonical"], f"Canonical draw, {split} images, percent"))
+    screen.print(
+        TerminalTable(
+            results_table(both, ["canonical"], f"Canonical draw, {split} images, percent")
+        )
+    )
     row = both.session_values("nearest-mean cosine", "accuracy", ["canonical"])
     text = " ".join(f"{value:.3f}" for (value,) in row)
     screen.print(f"nearest-mean cosine per session: {text}\n")
     random = both.random_draws()
-    screen.print(results_table(both, random, f"Mean of {draws} random draws, {split} images"))
+    screen.print(
+        TerminalTable(results_table(both, random, f"Mean of {draws} random draws, {split} images"))
+    )
     for metric in METRICS:
         plain, la, cala, plus = METHODS
         pairs = [(la, plain), (cala, plain), (cala, la), (plus, plain), (plus, la), (plus, cala)]
         title = f"Paired differences, {metric} metric (≈: the interval includes 0)"
         screen.print()
-        screen.print(differences_table(Results(by_metric[metric]), random, pairs, title))
+        screen.print(
+            TerminalTable(differences_table(Results(by_metric[metric]), random, pairs, title))
+        )
     renamed = [
         replace(r, method={"cala-plus whitened": "cala-plus"}.get(r.method, r.method))
         for m, rows in by_metric.items()
@@ -93,7 +102,7 @@ def run(path: Path, draws: int, split: str, seed: int, out: Path | None) -> None
     title = "Paired differences to cala cosine, the paper's: cala-plus as it is used"
     screen.print()
     pair = [("cala-plus", "cala cosine")]
-    screen.print(differences_table(Results(renamed), random, pair, title))
+    screen.print(TerminalTable(differences_table(Results(renamed), random, pair, title)))
     screen.print(f"\n{time.perf_counter() - started:.0f} s in all")
     if out is not None:
         out.write_text(json.dumps({"split": split, **both.as_json()}, indent=1))

@@ -19,8 +19,9 @@ from cala.benchmark.config import RunConfig
 from cala.benchmark.notes import Watch
 from cala.benchmark.runner import run_records
 from cala.benchmark.sources import Source
+from cala.benchmark.tables import differences_table, results_table
 from cala.benchmark.task import BenchTask, parse_draws
-from cala.benchmark.terminal import console, differences_table, results_table
+from cala.cli.terminal import TerminalTable, console
 from cala.core.cala import mix
 from cala.core.fakes import FakePool, draw_pairs, draw_parents
 from cala.core.rows import ClassRows
@@ -54,11 +55,11 @@ def main() -> None:
         "FPR is the share of novel images taken for a base class (lower is better).\n"
     )
     title = f"Mean of {args.draws} draws (± 95 % interval {results.covered(names)})"
-    screen.print(results_table(results, names, title))
+    screen.print(TerminalTable(results_table(results, names, title)))
     screen.print()
     pairs = [(name, "nearest-mean") for name in METHODS[1:]]
     title = "Difference to nearest-mean on the same draws (≈: the interval includes 0)"
-    screen.print(differences_table(results, names, pairs, title))
+    screen.print(TerminalTable(differences_table(results, names, pairs, title)))
     screen.print(f"\n{conclusion(results, names)}")
     screen.print(f"{time.perf_counter() - started:.0f} s")
     if args.json is not None:

@@ -14,10 +14,10 @@ import argparse
 import json
 from pathlib import Path
 
-from cala.benchmark.terminal import HEADINGS
+from cala.benchmark.tables import HEADINGS
 from cala.heads.factory import split_name
 from cala.heads.registry import ADAPTERS
-from cala.records import parse_line
+from cala.records import read_records
 from cala.results import Results
 
 SHOWN = ("last", "avg", "hm", "avg_novel", "fpr_last", "ausuc")
@@ -110,8 +110,7 @@ def main() -> None:
     parser.add_argument("--costs", type=Path, help="run whose times count, made on an idle machine")
     parser.add_argument("-o", "--out", type=Path, required=True, help="without a suffix")
     options = parser.parse_args()
-    lines = (options.run / "records.jsonl").read_text("utf-8").split("\n")
-    records = [record for record in map(parse_line, lines) if record is not None]
+    records, _ = read_records(options.run / "records.jsonl")
     results = Results(records)
     draws = results.random_draws()
     config = json.loads((options.run / "config.json").read_text("utf-8"))

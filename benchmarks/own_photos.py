@@ -24,7 +24,7 @@ from rich.table import Table
 
 from arguments import whole_number
 from cala import CalaClassifier
-from cala.benchmark.terminal import console
+from cala.cli.terminal import console
 from cala.core.fakes import FakePool, pool_shape
 from cala.encoders import load_encoder
 from cala.encoders.base import Encoder

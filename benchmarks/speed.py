@@ -25,7 +25,7 @@ import numpy as np
 from arguments import data_file, target_file, whole_number
 from cala import CalaClassifier
 from cala.benchmark.runner import fit_method
-from cala.benchmark.terminal import console
+from cala.cli.terminal import console
 from cala.data.embeddings import Embeddings, load_embeddings
 from cala.data.protocol import Protocol
 from cala.errors import CalaError

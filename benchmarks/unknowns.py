@@ -22,7 +22,7 @@ import numpy as np
 from rich.table import Table
 
 from arguments import target_file, whole_number
-from cala.benchmark.terminal import console
+from cala.cli.terminal import console
 from cala.core.fakes import FakePool, pool_shape
 from cala.data.embeddings import load_embeddings
 from cala.data.sets import open_images

@@ -1,18 +1,32 @@
-"""The schema of a run's records: JSON lines on disk are the truth of a run.
+"""A run's records on disk, and their one reader: JSON lines are the truth of a run.
 
-One line per method × draw × seed × session. A cell (method, draw, seed) counts once all of its
-sessions are there; lines of an unfinished cell, and a last line cut short, are dropped on reading.
-Unknown fields of a newer schema are kept aside, never fatal.
+One line per method × draw × seed × session, with a checksum of its own text; lines of versions
+that wrote none are still read. A cell (method, draw, seed) counts once all of its sessions are
+there. Lines that are cut short, changed or out of range are counted and never used.
 """
 
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any
 
+from cala.errors import DamagedFile, InputError
+from cala.files import counted, reason, shown
+
 SCHEMA = 1
+#: Rates may exceed 1 by rounding.
+SLACK = 1e-6
+CHECKSUM = ', "crc32": "'
+#: Parts of `config.json` that others rely on. Lists hold names or numbers.
+CONFIG_KINDS: dict[str, type] = {
+    "protocol": dict, "embeddings": dict, "own_embeddings": dict, "versions": dict,
+    "machine": dict, "methods": list, "draws": list, "seeds": list, "few_draws": list,
+    "trained_in_sessions": list,
+}  # fmt: skip
 
 Cell = tuple[str, str, int]
 
@@ -21,7 +35,7 @@ Cell = tuple[str, str, int]
 class Record:
     """One session of one cell.
 
-    metrics : name -> value, None where a value does not exist (novel accuracy in session 0)
+    metrics : name -> rate from 0 to 1, None where it does not exist (novel accuracy in session 0)
     groups : name -> one number per group of test images (`cala.image_groups`); None in records of
         versions that kept none
     """
@@ -44,39 +58,175 @@ class Record:
         values = asdict(self)
         if self.groups is None:
             del values["groups"]
-        return json.dumps(values, ensure_ascii=False, allow_nan=False) + "\n"
+        body = json.dumps(values, ensure_ascii=False, allow_nan=False)
+        return f"{body[:-1]}{_ending(body)}\n"
 
 
 FIELDS = {field.name for field in fields(Record)}
 
 
 def parse_line(line: str) -> Record | None:
-    """The record of a line; None if it is cut short or not one."""
+    """The record of a line; None if the line is cut short, changed or not a record."""
     try:
-        values: dict[str, Any] = json.loads(line)
+        values = json.loads(line)
+        if "crc32" in values:
+            body, _, _ = line.rpartition(CHECKSUM)
+            if line.rstrip() != body + _ending(body + "}"):
+                return None
         record = Record(**{k: v for k, v in values.items() if k in FIELDS})
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, RecursionError):
         return None
-    return record if isinstance(record.metrics, dict) else None
+    return record if _is_sound(record) else None
+
+
+def read_records(path: Path) -> tuple[list[Record], int]:
+    """Every sound record of a file, in order, and the number of lines that hold none."""
+    try:
+        text = path.read_text("utf-8", errors="replace")
+    except FileNotFoundError:
+        return [], 0
+    except OSError as error:
+        raise _damaged(path, reason(error)) from error
+    found = [parse_line(line) for line in text.split("\n") if line.strip()]
+    records = [record for record in found if record is not None]
+    return records, len(found) - len(records)
 
 
 def whole_cells(records: Iterable[Record], sessions: int) -> list[Record]:
-    """Records of cells that have every session 0..T exactly once, in the order of their cells.
+    """Records of cells that have every session 0..T, in the order of their cells.
 
     A later copy of the same cell and session replaces an earlier one.
     """
     cells: dict[Cell, dict[int, Record]] = {}
     for record in records:
         cells.setdefault(record.cell, {})[record.session] = record
-    wanted = list(range(sessions + 1))
     return [
         by_session[session]
         for by_session in cells.values()
-        if sorted(by_session) == wanted
-        for session in wanted
+        if len(by_session) == sessions + 1 and max(by_session) == sessions
+        for session in range(sessions + 1)
     ]
 
 
 def finished(records: Sequence[Record]) -> set[Cell]:
     """Cells that occur."""
     return {record.cell for record in records}
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A run folder as it was read.
+
+    records : of finished cells
+    unreadable : lines of `records.jsonl` that hold no record
+    """
+
+    path: Path
+    config: dict[str, Any]
+    records: list[Record]
+    unreadable: int = 0
+
+    @property
+    def sessions(self) -> int:
+        return int(self.config["protocol"]["sessions"])
+
+    @property
+    def damage(self) -> list[str]:
+        """A sentence on unreadable lines; empty if there are none."""
+        if not self.unreadable:
+            return []
+        lines = counted(self.unreadable, "line")
+        return [f"{lines} of records.jsonl cannot be read; cells with such lines are left out."]
+
+
+def read_run(path: str | Path) -> StoredRun:
+    """Read a run folder without changing it.
+
+    Raises
+    ------
+    InputError
+        If the folder is not a run folder, or `DamagedFile` if `config.json` cannot be used.
+    """
+    path = Path(path)
+    config = read_config(path)
+    if config is None:
+        raise InputError(f"{shown(path)} is not a run folder", "it has no config.json")
+    found, unreadable = read_records(path / "records.jsonl")
+    return StoredRun(path, config, whole_cells(found, config["protocol"]["sessions"]), unreadable)
+
+
+def read_config(folder: Path) -> dict[str, Any] | None:
+    """The `config.json` of a run folder; None if there is none."""
+    file = folder / "config.json"
+    try:
+        config = json.loads(file.read_text("utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        raise _damaged(file, reason(error)) from error
+    if not isinstance(config, dict):
+        raise _damaged(file, "it holds no configuration")
+    schema = config.get("schema", SCHEMA)
+    if type(schema) is int and schema > SCHEMA:
+        raise InputError(
+            f"{shown(file)} was made by a newer cala", "update cala", code="newer_version"
+        )
+    for key, kind in CONFIG_KINDS.items():
+        value = config.get(key)
+        fits = value is None or isinstance(value, kind)
+        if not fits or (kind is list and not all(isinstance(v, str | int) for v in value or ())):
+            raise _damaged(file, f"its {key} cannot be used")
+    sessions = (config.get("protocol") or {}).get("sessions")
+    if type(schema) is not int or type(sessions) is not int or sessions < 0:
+        raise _damaged(file, "it states no schema or no number of sessions")
+    return config
+
+
+def find_runs(paths: list[Path]) -> list[Path]:
+    """Run folders; a folder that only holds run folders (`cala ablate`) stands for these."""
+    found: list[Path] = []
+    for path in paths:
+        if not path.is_dir():
+            raise InputError(
+                f"{shown(path)} is not a folder", "give the folder that cala run made", field="runs"
+            )
+        inner = sorted(p.parent for p in path.glob("*/records.jsonl"))
+        if (path / "config.json").exists() or (path / "records.jsonl").exists():
+            found.append(path)
+        elif inner:
+            found += inner
+        else:
+            raise InputError(
+                f"{shown(path)} is not a run folder, it has neither config.json nor records.jsonl",
+                "give the folder that cala run made",
+                field="runs",
+            )
+    return list(dict.fromkeys(p.resolve() for p in found))
+
+
+def _ending(body: str) -> str:
+    return f'{CHECKSUM}{zlib.crc32(body.encode()):08x}"}}'
+
+
+def _is_sound(record: Record) -> bool:
+    """Whether all values are of their kind and in range; names are one printable line."""
+    metrics, groups = record.metrics, record.groups
+    counts = (record.session, record.n_classes, record.n_images)
+    return (
+        all(isinstance(x, str) and x.isprintable() for x in (record.method, record.draw))
+        and all(type(x) is int for x in (record.seed, *counts))
+        and min(counts) >= 0 < record.n_classes
+        and isinstance(metrics, dict)
+        and is_rate(metrics.get("accuracy"))
+        and all(value is None or is_rate(value) for value in metrics.values())
+        and isinstance(groups, dict | None)
+    )
+
+
+def is_rate(value: object) -> bool:
+    """Whether a value from a file is a number from 0 to 1."""
+    return type(value) in (int, float) and -SLACK <= value <= 1 + SLACK  # type: ignore[operator]
+
+
+def _damaged(path: Path, why: str) -> DamagedFile:
+    return DamagedFile(shown(path), why, "run it again in another folder (--out)")

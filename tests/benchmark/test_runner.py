@@ -13,8 +13,9 @@ from cala.benchmark.notes import Watch
 from cala.benchmark.runner import fit_method, run_records
 from cala.benchmark.scoring import run_draw
 from cala.benchmark.sources import Source
+from cala.benchmark.tables import differences_table, results_table
 from cala.benchmark.task import BenchTask, make_draw, parse_draws
-from cala.benchmark.terminal import console, differences_table, results_table
+from cala.cli.terminal import TerminalTable, console
 from cala.core.fakes import FakePool
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol, canonical_draw, load_protocol
@@ -180,15 +181,17 @@ def test_estimate_is_a_t_interval():
 def test_tables_fit_eighty_columns(capsys):
     results = Results(records())
     screen = console()
-    screen.print(results_table(results, NAMES, "title"))
-    screen.print(differences_table(results, NAMES, [("cala-plus", "nearest-mean")], "title"))
+    screen.print(TerminalTable(results_table(results, NAMES, "title")))
+    screen.print(
+        TerminalTable(differences_table(results, NAMES, [("cala-plus", "nearest-mean")], "title"))
+    )
     out = capsys.readouterr().out
     assert "…" not in out
     assert max(len(line.rstrip()) for line in out.splitlines()) <= 80
     last = results.as_json()["random"]["la"]["summary"]["last"]
     assert last["n"] == 3
     assert f"{last['mean']:.1f}" in out
-    screen.print(results_table(results, NAMES[:1], "one draw"))
+    screen.print(TerminalTable(results_table(results, NAMES[:1], "one draw")))
     assert "±" not in capsys.readouterr().out
 
 

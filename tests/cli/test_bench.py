@@ -92,7 +92,7 @@ def test_the_same_command_recomputes_nothing(finished_run, embeddings):
     assert (finished_run / "summary.json").read_text() == summary
 
 
-@pytest.mark.parametrize("damage", ["half a line", "unfinished cell", "garbage"])
+@pytest.mark.parametrize("damage", ["half a line", "unfinished cell", "garbage", "a digit"])
 def test_damaged_records_are_mended(finished_run, embeddings, tmp_path, damage):
     out = tmp_path / "run"
     out.mkdir()
@@ -103,12 +103,31 @@ def test_damaged_records_are_mended(finished_run, embeddings, tmp_path, damage):
         "half a line": "".join(lines[:-1]) + lines[-1][:40],
         "unfinished cell": "".join(lines[:-2]),
         "garbage": "".join(lines[:9]) + "\x00\x00{}\n[1]\nnull\n" + "".join(lines[9:15]),
+        "a digit": whole.replace('"accuracy": 0.', '"accuracy": 0.1', 1),
     }[damage]
     (out / "records.jsonl").write_text(damaged)
     done = cala(*small_run(embeddings, out))
     assert done.returncode == 0, done.stderr
     assert sorted((out / "records.jsonl").read_text().splitlines()) == sorted(whole.splitlines())
     assert (out / "summary.json").read_text() == (finished_run / "summary.json").read_text()
+    assert ("cannot be read" in done.stderr) == (damage != "unfinished cell")
+
+
+def test_a_changed_digit_is_neither_compared_nor_reported(finished_run, tmp_path, undrawn_figures):
+    run = shutil.copytree(finished_run, tmp_path / "run")
+    text = (run / "records.jsonl").read_text()
+    first = json.loads(text.splitlines()[0])
+    (run / "records.jsonl").write_text(text.replace('"accuracy": 0.', '"accuracy": 0.1', 1))
+    done = cala("compare", run, "--json")
+    assert "1 line of records.jsonl" in done.stderr
+    found = json.loads(done.stdout)["random"]
+    assert {m: found[m]["summary"]["last"]["n"] for m in found} == {
+        m: 2 if m == first["method"] else 3 for m in METHODS
+    }
+    done = cala("report", run, "--json")
+    notes = json.loads(done.stdout)["notes"]
+    assert "1 line of records.jsonl" in notes[0]
+    assert first["draw"] in notes[1]
 
 
 @pytest.mark.system
@@ -192,7 +211,7 @@ def test_compare(finished_run, tmp_path):
     assert "a: la" in side.stdout
     bad = cala("compare", tmp_path)
     assert bad.returncode == 2
-    assert "is no run folder" in bad.stderr
+    assert "is not a run folder" in bad.stderr
 
 
 def test_runs_on_other_test_images_have_no_differences(finished_run, embeddings, tmp_path):

@@ -72,9 +72,9 @@ def test_report_as_json_elsewhere_and_with_images(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nothing"], "nothing is no folder"),
-        (["."], ". is no run folder"),
-        (["R", "--images", "no"], "--images no is no folder"),
+        (["nothing"], "nothing is not a folder"),
+        (["."], ". is not a run folder"),
+        (["R", "--images", "no"], "--images no is not a folder"),
     ],
 )
 def test_bad_calls_are_one_line(arguments, message, tmp_path):

@@ -214,7 +214,7 @@ def test_encoders_are_listed(cache):
         assert name in printed
     assert max(map(len, printed.splitlines())) <= 80
     found = json.loads(cala("encoders", "--json", cache=cache)[1])
-    assert set(found) == {"encoders", "doors", "architectures"}
+    assert set(found) == {"encoders", "loaders", "architectures"}
 
 
 def test_as_a_method(photos, tmp_path):

@@ -84,14 +84,13 @@ def test_equal_pixels_are_found(tmp_path):
 
 def test_missing_classes_and_shots_are_counted(tmp_path):
     p = check(cifar100(tmp_path)).protocol
-    assert p.classes_found == (3, 0)
+    assert (p.found["base classes"], p.found["novel classes"]) == ((3, 60), (0, 40))
     assert p.missing[:1] == ("bear",)
     assert len(p.missing) == 97
     assert len(p.missing_shots) == 200
-    base_train = p.parts[0]
-    assert (base_train.kind, base_train.split, base_train.found) == ("base", "train", 12)
-    assert base_train.short["apple"] == 496
-    assert sum(base_train.short.values()) == 30_000 - 12
+    assert p.found["base train images"] == (12, 30_000)
+    assert p.short["base train images"]["apple"] == 496
+    assert sum(p.short["base train images"].values()) == 30_000 - 12
 
 
 def test_the_real_set_is_whole(real_cifar100):

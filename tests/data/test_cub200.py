@@ -88,15 +88,17 @@ def test_the_sample_lacks_exactly_what_it_lacks(cub200_sample):
     assert report.ok
     assert not report.complete
     p = report.protocol
-    found = {(part.kind, part.split): (part.found, part.expected) for part in p.parts}
-    assert found == {
-        ("base", "train"): (500, 3_000),
-        ("novel", "train"): (500, 2_994),
-        ("base", "test"): (200, 2_864),
-        ("novel", "test"): (200, 2_930),
+    assert p.found == {
+        "base classes": (100, 100),
+        "base train images": (500, 3_000),
+        "base test images": (200, 2_864),
+        "novel classes": (100, 100),
+        "novel train images": (500, 2_994),
+        "novel test images": (200, 2_930),
+        "published shots": (500, 500),
     }
     assert p.missing_shots == ()
-    assert p.parts[0].short["100.Brown_Pelican"] == 25
+    assert p.short["base train images"]["100.Brown_Pelican"] == 25
     assert any("2,500 in 100 classes" in line for line in report_lines(report))
     draw = canonical_rows(load_protocol("cub200"), open_images(cub200_sample))
     assert [len(rows) for rows in draw.rows] == [50] * 10

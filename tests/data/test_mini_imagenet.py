@@ -156,12 +156,14 @@ def test_the_sample_lacks_exactly_what_it_lacks(mini_sample):
     )
     assert report.ok
     assert not report.complete
-    found = {(p.kind, p.split): (p.found, p.expected) for p in report.protocol.parts}
-    assert found == {
-        ("base", "train"): (720, 30_000),
-        ("novel", "train"): (680, 20_000),
-        ("base", "test"): (360, 6_000),
-        ("novel", "test"): (240, 4_000),
+    assert report.protocol.found == {
+        "base classes": (60, 60),
+        "base train images": (720, 30_000),
+        "base test images": (360, 6_000),
+        "novel classes": (40, 40),
+        "novel train images": (680, 20_000),
+        "novel test images": (240, 4_000),
+        "published shots": (200, 200),
     }
     assert (report.protocol.missing, report.protocol.missing_shots) == ((), ())
     images = open_images(mini_sample)

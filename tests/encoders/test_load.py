@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from cala.encoders import ARCHITECTURES, ENCODERS, LOADERS, Transform, base, load_encoder
+from cala.encoders.registry import located
 from cala.encoders.weights import save_encoder
 from cala.errors import InputError, UnknownNameError
 
@@ -24,6 +25,17 @@ def test_files_and_folders(tmp_path, monkeypatch):
     assert by_file.fingerprint == by_folder.fingerprint
     monkeypatch.chdir(tmp_path)
     assert load_encoder("encoder.safetensors").dim == 64
+
+
+def test_paths_in_uris_become_absolute(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    save(tmp_path / "encoder.safetensors")
+    path = str(tmp_path / "encoder.safetensors")
+    assert located("encoder.safetensors") == path
+    assert located("onnx:encoder.safetensors") == f"onnx:{path}"
+    assert located("views:2:encoder.safetensors") == f"views:2:{path}"
+    for name in ("efficientnet-lite0", "hf:some/model", "torch:some.module:make"):
+        assert located(name) == name
 
 
 def test_an_architecture_is_no_encoder(tmp_path, monkeypatch):

@@ -83,7 +83,7 @@ def test_grey_images_get_three_channels():
     ],
 )
 def test_other_arrays_are_refused(image):
-    with pytest.raises(InputError, match=r"give \(h, w, 3\) uint8 arrays"):
+    with pytest.raises(InputError, match="uint8 arrays"):
         Transform(4, 4).stack([image])
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
+from cala import storage
 from cala.image_groups import GROUPS, image_groups, kept_groups
 from cala.metrics import Answers, metrics_of
 from cala.records import Record
@@ -62,7 +63,7 @@ def shift_of(method, prototypes, base):
 
 def make_run(
     path: Path, methods=FEW, *, base=12, way=2, sessions=3, draws=3, canonical=True, per_class=12,
-    names=None, dataset="toy", schema=2, seed=0, gamma=None, scale=12.0,
+    names=None, dataset="toy", schema=3, seed=0, gamma=None, scale=12.0,
 ) -> Path:  # fmt: skip
     """A run folder like those of `cala run`."""
     world = World(base, way, sessions, per_class, seed=seed)
@@ -130,7 +131,7 @@ def write_artifact(
         "sample_labels": labels[sample],
     }
     meta = {"method": method, "draw": listed[0], "seed": 0, "split": "test", "n_base": base}
-    if schema == 2:
+    if schema > 1:
         rng = np.random.default_rng(3)
         gammas = np.array([0, 1, 2, 5, 10, 20, 50, 100.0])
         sweep = [
@@ -162,8 +163,11 @@ def write_artifact(
         k: np.ascontiguousarray(v, np.float32 if v.dtype == np.float64 else v.dtype)
         for k, v in tensors.items()
     }
-    header = {"schema": str(schema), "meta": json.dumps(meta)}
-    save_file(arrays, path / "artifacts" / f"{method}.safetensors", metadata=header)
+    file = path / "artifacts" / f"{method}.safetensors"
+    if schema == 3:
+        storage.write(file, "artifact", meta, arrays)
+    else:
+        save_file(arrays, file, metadata={"schema": str(schema), "meta": json.dumps(meta)})
 
 
 def softmax(z):

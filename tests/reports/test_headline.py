@@ -14,8 +14,8 @@ from cala.benchmark.task import BenchTask
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol
 from cala.records import Record
-from cala.reports.headline import headline
-from cala.reports.run import Run, read_run
+from cala.reports.phrases import headline
+from cala.reports.runs import Run, load_run
 from cala.reports.study import make_studies
 from cala.results import SESSION_COLUMNS
 from problems import blobs
@@ -95,7 +95,7 @@ def test_one_method_is_compared_with_nothing(tmp_path):
 @pytest.mark.filterwarnings("ignore::cala.errors.FallbackWarning")
 @pytest.mark.parametrize(
     ("base", "per_class", "words"),
-    [(4, 12, "cala fell back: "), (8, 1, "The adapter of cala shifts nothing here (β = 0).")],
+    [(4, 12, "cala fell back to LA"), (8, 1, "The adapter of cala shifts nothing here (β = 0).")],
 )
 def test_a_fallback_is_said(tmp_path, base, per_class, words):
     x, y = blobs(base + 2, 24, 8, spread=1.5)
@@ -105,7 +105,7 @@ def test_a_fallback_is_said(tmp_path, base, per_class, words):
     protocol = Protocol(name="tiny", base=base, way=2, shot=3, sessions=1)
     config = RunConfig("tiny", ("nearest-mean", "cala"), ("random:0", "random:1"))
     execute(config, BenchTask(Source(data, "tiny.npz"), protocol), out=tmp_path / "run")
-    (study,) = make_studies([read_run(tmp_path / "run")])
+    (study,) = make_studies([load_run(tmp_path / "run")])
     assert words in headline(study)
     plain = dataclasses.replace(study, artifacts={})
     assert words not in headline(plain)

@@ -8,9 +8,9 @@ import json
 import pytest
 
 from cala.reports.build import make_report
-from cala.reports.run import read_run
+from cala.reports.run_tables import ROWS, headroom_table
+from cala.reports.runs import load_run
 from cala.reports.study import make_studies
-from cala.reports.tables.headroom import ROWS, headroom_table
 from reports.page_tables import page_tables
 
 RATES = {"accuracy": 0.5, "base": 0.6, "novel": 0.3, "hm": 0.4, "ausuc": 0.25, "fitted": 0.55}
@@ -30,7 +30,7 @@ def headroom_of(**metrics):
 
 
 def table_of(run):
-    (study,) = make_studies([read_run(run)])
+    (study,) = make_studies([load_run(run)])
     return headroom_table(study)
 
 
@@ -101,7 +101,7 @@ def test_the_gains_are_those_of_the_rows(run):
 ])  # fmt: skip
 def test_damage_is_noted(run, content):
     (run / "headroom.json").write_text(content)
-    found = read_run(run)
+    found = load_run(run)
     assert found.headroom == {}
     assert ["headroom" in note for note in found.notes] == [True]
 

@@ -16,7 +16,8 @@ FIGURES = (
 )  # fmt: skip
 TABLES = (
     "calibration", "classes", "confused_pairs", "costs", "differences", "fpr", "fpr_mirror",
-    "gamma", "headroom", "plug_and_play", "protocol", "quoted_fpr", "quoted_sessions", "sessions",
+    "gamma", "headroom", "plug_and_play", "protocol", "quoted_fpr",
+    "quoted_gamma", "quoted_plug_and_play", "quoted_sessions", "sessions",
     "summary", "swallowed",
 )  # fmt: skip
 
@@ -90,6 +91,25 @@ def test_captions_state_n_and_pictures_have_words(page):
     captions = re.findall(r"<figcaption>(.*?)</figcaption>", page, flags=re.S)
     assert sum("n = " in c for c in captions) >= len(FIGURES)
     assert page.count('role="img" aria-label="') == len(FIGURES)
+
+
+def test_no_markup_of_captions_is_left(page):
+    assert "`" not in page
+    assert "<code>cala ablate gamma</code>" in page
+
+
+def test_figures_show_the_method_of_the_headline(page, summary):
+    """Not another one, which may gain nothing."""
+    *_, method = summary["random"]
+    captions = dict(re.findall(r'id="figure-(\w+)">.*?<figcaption>(.*?)</figcaption>', page, re.S))
+    for name in ("gamma", "softmax", "confusion", "swallowed", "classes", "similarity"):
+        assert method in captions[name], name
+
+
+def test_rows_of_other_data_sets_are_folded_away(page):
+    outside = re.sub(r"<details>.*?</details>", "", page, flags=re.S)
+    assert 'class="quoted"' in page
+    assert 'class="quoted"' not in outside
 
 
 def test_the_headline_speaks_of_the_last_method_and_the_first(page, summary):

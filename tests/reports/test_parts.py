@@ -8,24 +8,22 @@ import io
 import numpy as np
 import pytest
 
-from cala.reports.figures.picture import inline
-from cala.reports.figures.similarity import in_words, pearson
-from cala.reports.figures.style import look, spread
-from cala.reports.figures.tradeoff import tradeoff
-from cala.reports.figures.tsne import _marker
-from cala.reports.quoted import average_slip, impossible_rates, quoted
-from cala.reports.run import read_run
+from cala.reports.class_tables import reliability
+from cala.reports.decision_regions import _marker
+from cala.reports.drawing import inline
+from cala.reports.paper_numbers import average_slip, impossible_rates, paper_numbers
+from cala.reports.result_figures import look, spread, tradeoff
+from cala.reports.runs import load_run
+from cala.reports.similarity import in_words, pearson
 from cala.reports.study import make_studies
-from cala.reports.table import Cell, Row, Table, mark_best
-from cala.reports.table_text import as_csv, latex, markdown
-from cala.reports.tables.calibration import reliability
+from cala.table import Cell, Row, Table, as_csv, latex, mark_best, markdown
 from reports.make_run import make_run
 from reports.page_tables import page_tables
 
 
 def test_quoted_numbers_agree_with_each_other():
     """Every printed Δ_last is CALA's last minus the row's; slips are found, and only these."""
-    rows = quoted()["sessions"]["rows"]
+    rows = paper_numbers()["sessions"]["rows"]
     cala = rows[-1]["sessions"][-1]
     for row in rows[:-1]:
         assert row["delta_last"] == pytest.approx(cala - row["sessions"][-1], abs=0.0051)
@@ -33,25 +31,24 @@ def test_quoted_numbers_agree_with_each_other():
     assert {k: v for k, v in slips.items() if v} == {
         "LIMIT": 59.06, "GKEAL": 60.48, "LA-fscil": 67.67,
     }  # fmt: skip
-    odd = {r["method"]: impossible_rates(r, 500) for r in quoted()["fpr"]["rows"]}
+    odd = {r["method"]: impossible_rates(r, 500) for r in paper_numbers()["fpr"]["rows"]}
     assert odd["CALA"] == odd["Baseline"] == []
     assert {"CEC", "FACT", "LA-fscil"} <= {m for m, found in odd.items() if found}
-    gamma = quoted()["gamma"]["rows"]
+    gamma = paper_numbers()["gamma"]["rows"]
     for row in gamma[1:]:
         assert row["delta_last"] == pytest.approx(row["last"] - gamma[0]["last"], abs=0.0051)
     hosts = {row["method"]: row["sessions"] for row in rows}
-    for row in quoted()["plug"]["rows"]:
+    for row in paper_numbers()["plug"]["rows"]:
         assert row["sessions"] == hosts[row["method"]]
 
 
 def test_the_papers_rows_stand_beside_ours_only_on_its_data_set(tmp_path):
-    from cala.reports.run import read_run
+    from cala.reports.result_tables import rate_table, sessions_table
+    from cala.reports.runs import load_run
     from cala.reports.study import make_studies
-    from cala.reports.tables.rates import rate_table
-    from cala.reports.tables.sessions import sessions_table
 
     size = {"sessions": 8, "draws": 2, "way": 1, "per_class": 4}
-    (mini,) = make_studies([read_run(make_run(tmp_path / "m", dataset="mini_imagenet", **size))])
+    (mini,) = make_studies([load_run(make_run(tmp_path / "m", dataset="mini_imagenet", **size))])
     table = sessions_table(mini)
     theirs = {row.cells[0].text: row for row in table.rows if row.quoted}
     assert len(theirs) == 12
@@ -59,7 +56,7 @@ def test_the_papers_rows_stand_beside_ours_only_on_its_data_set(tmp_path):
     assert any("mean of its own sessions is 67.67" in note for note in table.notes)
     assert sum(row.quoted for row in rate_table(mini, "fpr").rows) == 6
     assert not any(row.quoted for row in rate_table(mini, "fpr_mirror").rows)
-    (other,) = make_studies([read_run(make_run(tmp_path / "o", dataset="other", **size))])
+    (other,) = make_studies([load_run(make_run(tmp_path / "o", dataset="other", **size))])
     assert not any(row.quoted for row in sessions_table(other).rows)
 
 
@@ -92,18 +89,18 @@ def test_tables_as_text():
 
 
 def test_the_best_is_never_a_quoted_row():
-    rows = mark_best(TABLE.rows, 1)
+    rows = mark_best(TABLE.rows, [1])
     assert [row.cells[1].best for row in rows] == [True, False, False, False]
-    assert mark_best(rows[:1], 1)[0].cells[1].best, "unchanged"
-    assert mark_best(TABLE.rows, 1, lowest=True)[1].cells[1].best
+    assert mark_best(rows[:1], [1])[0].cells[1].best, "unchanged"
+    assert mark_best(TABLE.rows, [1], lowest=True)[1].cells[1].best
 
 
 def test_means_written_alike_are_equally_good():
     values = (70.04, 70.01, 69.96, 69.94)
     rows = [Row([Cell(text="m"), Cell(value=v, digits=1)]) for v in values]
     rows.append(Row([Cell(text="theirs"), Cell(value=70.0)], quoted=True))
-    assert [row.cells[1].best for row in mark_best(rows, 1)] == [True, True, True, False, False]
-    lowest = mark_best(rows[1:], 1, lowest=True)
+    assert [row.cells[1].best for row in mark_best(rows, [1])] == [True, True, True, False, False]
+    lowest = mark_best(rows[1:], [1], lowest=True)
     assert [row.cells[1].best for row in lowest] == [False, False, True, False]
 
 
@@ -138,6 +135,12 @@ def test_any_name_is_one_row_of_plain_text(name, in_markdown, in_latex):
     assert rows[1][0] == name
 
 
+def test_commands_in_captions_are_code():
+    table = Table("t", "", "See `cala ablate gamma`.", ["a"], notes=["With `--full-sessions`."])
+    assert r"\texttt{cala ablate gamma}. With \texttt{--full-sessions}." in latex(table)
+    assert markdown(table).startswith("See `cala ablate gamma`.\n")
+
+
 def test_spread_keeps_order_and_distance():
     rng = np.random.default_rng(0)
     for _ in range(50):
@@ -166,7 +169,7 @@ def test_classes_of_the_regions_are_told_apart_without_colour():
 
 
 def test_trade_off_curves_carry_their_markers(tmp_path):
-    (study,) = make_studies([read_run(make_run(tmp_path / "run"))])
+    (study,) = make_studies([load_run(make_run(tmp_path / "run"))])
     (axes,) = tradeoff(study).figure.axes
     drawn = [x for x in axes.lines if len(x.get_xdata()) > 2]
     assert len({x.get_marker() for x in drawn}) == len(study.methods)
@@ -205,7 +208,7 @@ def test_inline_svg_takes_the_pages_colours_and_its_own_ids():
     assert 'xlink:href="#name-p"' in found
     assert "url(#name-c)" in found
     assert "fill: var(--c1); stroke: var(--ink)" in found
-    assert 'aria-label="a &quot;quoted&quot; &lt;alt>"' in found
+    assert 'aria-label="a &quot;quoted&quot; &lt;alt&gt;"' in found
     assert " width=" not in found
 
 

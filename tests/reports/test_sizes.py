@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cala.reports.build import make_report
-from cala.reports.run import read_run
+from cala.reports.runs import load_run
 from cala.reports.study import make_studies
 from reports.make_run import MANY, make_run
 from reports.page_tables import page_tables
@@ -55,7 +55,7 @@ def test_several_data_sets_in_one_report(tmp_path, undrawn_figures):
 
 
 def test_runs_that_share_method_names_are_told_apart(tmp_path):
-    runs = [read_run(make_run(tmp_path / n, methods=("nearest-mean", "cala"))) for n in ("a", "b")]
+    runs = [load_run(make_run(tmp_path / n, methods=("nearest-mean", "cala"))) for n in ("a", "b")]
     (study,) = make_studies(runs)
     assert study.methods == ["a: nearest-mean", "a: cala", "b: nearest-mean", "b: cala"]
     assert study.host("b: cala") == "b: nearest-mean"
@@ -80,7 +80,7 @@ def test_runs_that_vary_gamma_give_its_table(tmp_path, undrawn_figures):
 
 def test_plug_and_play_pairs_like_with_like(tmp_path):
     methods = ("nearest-mean", "cala", "teen", "teen+la", "gkeal+la")
-    (study,) = make_studies([read_run(make_run(tmp_path / "run", methods=methods))])
+    (study,) = make_studies([load_run(make_run(tmp_path / "run", methods=methods))])
     assert [study.host(m) for m in methods] == [None, "nearest-mean", None, "teen", None]
     study.artifacts["teen+la"].meta["metric"] = "whitened"
     assert study.host("teen+la") is None, "another metric is not the same host"

@@ -5,16 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cala.reports.artifact import Artifact
 from cala.reports.build import make_report
-from cala.reports.quoted import is_quoted_set
-from cala.reports.run import read_run
+from cala.reports.class_tables import artifact_reliability, class_gains, pairs_table, swallowed
+from cala.reports.paper_numbers import in_paper
+from cala.reports.phrases import over_draws
+from cala.reports.result_tables import gamma_sweep
+from cala.reports.runs import Artifact, load_run
 from cala.reports.study import make_studies
-from cala.reports.tables.calibration import artifact_reliability
-from cala.reports.tables.classes import class_gains
-from cala.reports.tables.confused import pairs_table, swallowed
-from cala.reports.tables.gamma import gamma_sweep
-from cala.reports.words import over_draws
 from reports.make_run import make_run
 
 #: Two base classes, one novel: class 2 loses 3 of 4 images to class 1.
@@ -24,7 +21,7 @@ AFTER = np.array([[4, 0, 1], [0, 9, 1], [0, 3, 1]])
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
     run = make_run(tmp_path_factory.mktemp("tables") / "run", draws=2)
-    (found,) = make_studies([read_run(run)])
+    (found,) = make_studies([load_run(run)])
     return found
 
 
@@ -81,8 +78,7 @@ def test_gamma_from_an_artifact(study):
 
 
 def test_figures_show_what_their_titles_say(study):
-    from cala.reports.figures.curves import curves
-    from cala.reports.figures.rates import rates
+    from cala.reports.result_figures import curves, rates
 
     def drawn(axes, place):
         return np.asarray(axes.lines[place].get_ydata(), float)
@@ -100,18 +96,6 @@ def test_figures_show_what_their_titles_say(study):
         axes = next(a for t, a in panels.items() if t.startswith(title))
         wanted = [e.mean for e in study.per_session("cala", column)[1:]]
         np.testing.assert_allclose(drawn(axes, place), wanted)
-
-
-def test_classes_that_do_not_exist_start_at_their_number(tmp_path):
-    from safetensors.numpy import load_file, save_file
-
-    run = make_run(tmp_path / "run", ("cala",), draws=1)
-    path = run / "artifacts" / "cala.safetensors"
-    arrays = load_file(path)
-    arrays["predicted_after"][0] = 18
-    save_file(arrays, path, metadata={"schema": "2", "meta": '{"n_base": 12}'})
-    (note,) = read_run(run).notes
-    assert "predicted_after of its artifact names classes that do not exist" in note
 
 
 def test_a_changed_run_is_reported_again(tmp_path, monkeypatch):
@@ -147,21 +131,13 @@ def test_counts_of_draws_name_methods_with_fewer(tmp_path):
     lines = (run / "records.jsonl").read_text().splitlines(keepends=True)
     kept = [x for x in lines if not ('"cala"' in x and '"random:1"' in x)]
     (run / "records.jsonl").write_text("".join(kept))
-    (study,) = make_studies([read_run(run)])
+    (study,) = make_studies([load_run(run)])
     assert "Mean of n = 3 random draws of the shots (cala: 2);" in over_draws(study)
     for pair in (("cala", "nearest-mean"), ("nearest-mean", "cala")):
         assert [e.n for e in study.gains(*pair)] == [2] * 4
 
 
-def test_runs_of_one_study_end_at_the_shorter(tmp_path):
-    runs = [make_run(tmp_path / name, ("cala",), draws=1) for name in ("a", "b")]
-    lines = (runs[1] / "records.jsonl").read_text().splitlines(keepends=True)
-    (runs[1] / "records.jsonl").write_text("".join(x for x in lines if '"session": 3' not in x))
-    (study,) = make_studies([read_run(run) for run in runs])
-    assert study.sessions == max(r.session for r in study.results.records) == 2
-
-
 def test_the_papers_data_sets_by_any_spelling():
-    assert is_quoted_set("sessions", "mini-ImageNet:/some/folder")
-    assert is_quoted_set("gamma", "CIFAR100")
-    assert not is_quoted_set("sessions", "cifar100")
+    assert in_paper("sessions", "mini-ImageNet:/some/folder")
+    assert in_paper("gamma", "CIFAR100")
+    assert not in_paper("sessions", "cifar100")

@@ -18,8 +18,8 @@ from cala.benchmark.execute import execute
 from cala.benchmark.runner import fit_method
 from cala.benchmark.scoring import run_draw
 from cala.benchmark.sources import Source
+from cala.benchmark.tables import session_notes
 from cala.benchmark.task import BenchTask, make_draw, split_runnable
-from cala.benchmark.terminal import session_notes
 from cala.core.cala import normalise
 from cala.data.protocol import make_protocol
 from cala.encoders import Transform
@@ -27,10 +27,10 @@ from cala.encoders.encode import encode_set
 from cala.encoders.weights import load_encoder_file
 from cala.errors import InputError
 from cala.heads import HEADS, method_names
-from cala.reports.run import read_run
+from cala.reports.phrases import over_draws
+from cala.reports.run_tables import costs_table
+from cala.reports.runs import load_run
 from cala.reports.study import make_studies
-from cala.reports.tables.costs import costs_table
-from cala.reports.words import over_draws
 from cala.results import Results
 from cala.systems.common import learner as learning
 from cala.systems.registry import SYSTEMS
@@ -368,7 +368,7 @@ def test_a_run_says_what_was_short(source, tmp_path):
     assert stated["trained_in_sessions"] == ["bidist"]
     assert stated["full_sessions"] is False
     assert "short" in (out / "table.md").read_text()
-    run = read_run(out)
+    run = load_run(out)
     assert run.notes == []  # few draws are no missing cells
     study = make_studies([run])[0]
     table = costs_table(study)
@@ -382,4 +382,4 @@ def test_a_run_says_what_was_short(source, tmp_path):
     again = json.loads((out / "config.json").read_text())
     assert again["trained_in_sessions"] == ["bidist"]
     assert again["few_draws"] == ["random:0"]
-    assert read_run(out).notes == []
+    assert load_run(out).notes == []

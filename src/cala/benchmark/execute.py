@@ -13,17 +13,17 @@ from cala.benchmark.costs import SCHEMA as COSTS_SCHEMA
 from cala.benchmark.costs import summarise
 from cala.benchmark.encoder_sessions import SessionCache, check_images
 from cala.benchmark.headroom import keep_headroom
-from cala.benchmark.notes import SILENT, Watch
+from cala.benchmark.notes import SILENT, Note, Watch
 from cala.benchmark.run_folder import RunFolder
 from cala.benchmark.runner import CellPlan, Cells, Fit, Fitted, fit_configured, run_cells
 from cala.benchmark.scoring import one_thread
 from cala.benchmark.sources import host_of
-from cala.benchmark.tables import as_csv, latex, markdown
+from cala.benchmark.tables import draws_csv, results_table, session_notes
 from cala.benchmark.task import BenchTask
-from cala.benchmark.terminal import session_notes
-from cala.files import write_text
+from cala.files import counted, write_text
 from cala.records import finished
 from cala.results import Results
+from cala.table import latex, markdown
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,10 @@ def execute(
         task.draw(name)
     resolved = config.resolved(task.protocol, task.default, task.per_host)
     with RunFolder(out, resolved) as folder:
+        if folder.unreadable:
+            lines = counted(folder.unreadable, "line")
+            text = f"{lines} of records.jsonl cannot be read; such cells run again"
+            watch.note(Note("unreadable_lines", text))
         done, wanted = finished(folder.records), config.cells
         cache = SessionCache(sessions or out / "courses", config.full_sessions)
         plan = CellPlan(config, task, cache, done, fit)
@@ -99,9 +103,10 @@ def write_summary(out: Path, run: FinishedRun) -> None:
     over = f" ± 95 % interval {results.covered(draws)}." if len(draws) > 1 else ""
     notes = session_notes(results, draws, run.full_sessions)
     caption = " ".join([f"{what}, {config.get('split')} images, percent.{over}", *notes])
-    write_text(out / "table.md", markdown(results, draws, caption))
-    write_text(out / "table.tex", latex(results, draws, caption))
-    write_text(out / "table.csv", as_csv(results))
+    table = results_table(results, draws, caption)
+    write_text(out / "table.md", markdown(table))
+    write_text(out / "table.tex", latex(table))
+    write_text(out / "table.csv", draws_csv(results))
 
 
 def _keep_artifact(folder: Path, plan: CellPlan, fitted: Fitted, watch: Watch) -> None:

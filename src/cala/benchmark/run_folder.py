@@ -18,7 +18,7 @@ from cala.benchmark.costs import Cost, read_costs
 from cala.benchmark.sources import host_of
 from cala.errors import InputError
 from cala.files import reason, shown, write_text
-from cala.records import SCHEMA, Record, parse_line, whole_cells
+from cala.records import Record, read_config, read_records, whole_cells
 
 #: What may differ when a run is continued: more methods, draws or seeds, other versions.
 GROWING = ("methods", "draws", "seeds", "versions", "machine", "own_embeddings", "few_draws")
@@ -35,20 +35,28 @@ class RunFolder:
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(f"the run folder {shown(path)} cannot be made ({error})") from error
+            raise InputError(
+                f"the run folder {shown(path)} cannot be created ({reason(error)})",
+                "choose another --out",
+                field="out",
+            ) from error
         self._lock = FileLock(path / ".lock")
         try:
             self._lock.acquire(timeout=0)
         except Timeout:
             raise InputError(
-                f"another process is running in {shown(path)}: wait for it, or choose another --out"
+                f"another process is running in {shown(path)}",
+                "wait for it, or choose another --out",
+                field="out",
+                code="busy",
             ) from None
         except OSError as error:
             raise InputError(
-                f"the run folder {shown(path)} cannot be written ({reason(error)}): choose another "
-                "--out"
+                f"the run folder {shown(path)} cannot be written ({reason(error)})",
+                "choose another --out",
+                field="out",
             ) from error
-        before = _read_config(path)
+        before = read_config(path)
         if before is not None:
             _check_same_run(path, before, config)
             config = {**config, **_grown(before, config)}
@@ -98,15 +106,12 @@ class RunFolder:
         self.close()
 
     def _repaired(self, sessions: int) -> list[Record]:
-        """Whole cells; lines that are cut short or belong to unfinished cells are dropped."""
+        """Whole cells; lines that cannot be read or belong to unfinished cells are dropped."""
         path = self.path / "records.jsonl"
-        if not path.exists():
-            return []
-        text = path.read_text("utf-8", errors="replace")
-        found = [r for line in text.split("\n") if (r := parse_line(line)) is not None]
+        found, self.unreadable = read_records(path)
         whole = whole_cells(found, sessions)
         kept = "".join(record.line() for record in whole)
-        if kept != text:
+        if path.exists() and kept != path.read_text("utf-8", errors="replace"):
             write_text(path, kept)
         return whole
 
@@ -123,35 +128,6 @@ class RunFolder:
         return found
 
 
-def read_run(path: str | Path) -> tuple[dict[str, Any], list[Record]]:
-    """Config and whole cells of a run, without changing anything on disk."""
-    path = Path(path)
-    config = _read_config(path)
-    if config is None:
-        raise InputError(f"{shown(path)} is no run folder: it has no config.json")
-    lines = path / "records.jsonl"
-    text = lines.read_text("utf-8", errors="replace") if lines.exists() else ""
-    found = [r for line in text.split("\n") if (r := parse_line(line)) is not None]
-    try:
-        sessions = int(config["protocol"]["sessions"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{shown(path)}/config.json has no protocol.sessions") from error
-    return config, whole_cells(found, sessions)
-
-
-def _read_config(path: Path) -> dict[str, Any] | None:
-    file = path / "config.json"
-    if not file.exists():
-        return None
-    try:
-        config = json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{shown(file)} cannot be read ({error}): choose another --out") from error
-    if not isinstance(config, dict) or config.get("schema", SCHEMA) > SCHEMA:
-        raise InputError(f"{shown(file)} was made by a newer version of cala: update cala")
-    return config
-
-
 def _check_same_run(path: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
     now = json.loads(json.dumps(now))
     apart = (*GROWING, *LISTS, *(k for k in SOMETIMES if k not in before))
@@ -160,7 +136,10 @@ def _check_same_run(path: Path, before: dict[str, Any], now: dict[str, Any]) -> 
     changes = changes or _other_embeddings(before, now)
     if changes:
         raise InputError(
-            f"{shown(path)} holds another run ({changes}): use another --out or the same options"
+            f"{shown(path)} holds another run ({changes})",
+            "use another --out or the same options",
+            field="out",
+            code="another_run",
         )
 
 

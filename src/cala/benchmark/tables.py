@@ -1,4 +1,4 @@
-"""Tables of a run as Markdown, CSV and LaTeX."""
+"""Tables of a run's results: for its folder, and for the terminal."""
 
 from __future__ import annotations
 
@@ -6,43 +6,52 @@ import csv
 import io
 from collections.abc import Sequence
 
-from cala.benchmark.terminal import HEADINGS
+from cala.errors import UnknownNameError
+from cala.heads import HEADS
+from cala.heads.factory import split_name
 from cala.results import COLUMNS, Results
-from cala.statistics import Estimate
+from cala.table import Table, difference, number, row
 
-LATEX = str.maketrans({"_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "₁": "$_1$", "±": r"$\pm$"})
+HEADINGS = {
+    "last": "last", "avg": "avg", "base": "base", "novel": "novel", "hm": "HM", "ahm": "AHM",
+    "avg_novel": "AvgN", "fpr_first": "FPR₁", "fpr_last": "FPR_T", "ausuc": "AUSUC",
+    "ncr2": "NCR2", "ncr5": "NCR5",
+}  # fmt: skip
+#: What the headings mean, for the line below a table.
+LEGEND = (
+    "last: accuracy over all classes at the end; avg: mean over sessions; HM: harmonic mean of "
+    "base and novel; AHM, AvgN: HM and novel, means over sessions 1 to T; FPR₁, FPR_T: novel "
+    "images taken for base, sessions 1 and T; AUSUC: area under the base/novel trade-off curve; "
+    "NCR2, NCR5: novel accuracy where base accuracy has fallen by 2 and 5 points"
+)
 
 
-def markdown(results: Results, draws: Sequence[str], caption: str) -> str:
-    """One row per method, mean ± half width of the 95 % interval, in percent."""
-    lines = [caption, "", "| method | " + " | ".join(HEADINGS.values()) + " |"]
-    lines.append("|---" * (len(HEADINGS) + 1) + "|")
-    for method in results.methods:
-        cells = [_text(results.estimate(method, c, draws), " ± ") for c in HEADINGS]
-        lines.append(f"| {method} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+def results_table(results: Results, draws: Sequence[str], caption: str) -> Table:
+    """One row per method: means over draws with half widths of 95 % intervals, in percent."""
+    rows = [
+        row(method, *(number(results.estimate(method, column, draws)) for column in HEADINGS))
+        for method in results.methods
+    ]
+    return Table("results", "", caption, ["method", *HEADINGS.values()], rows)
 
 
-def latex(results: Results, draws: Sequence[str], caption: str) -> str:
-    """A booktabs table."""
+def differences_table(
+    results: Results, draws: Sequence[str], pairs: Sequence[tuple[str, str]], caption: str
+) -> Table:
+    """Paired differences, one row per (method, reference).
+
+    The reference stands below each method unless all share it: then `caption` should name it.
+    """
+    shared = len({reference for _, reference in pairs}) == 1
     rows = []
-    for method in results.methods:
-        cells = [
-            _text(results.estimate(method, c, draws), r" {\scriptsize $\pm$ ") for c in HEADINGS
-        ]
-        cells = [cell + ("}" if "scriptsize" in cell else "") for cell in cells]
-        rows.append(f"{method.translate(LATEX)} & " + " & ".join(cells) + r" \\")
-    head = " & ".join(["method", *(h.translate(LATEX) for h in HEADINGS.values())]) + r" \\"
-    body = "\n".join([r"\toprule", head, r"\midrule", *rows, r"\bottomrule"])
-    columns = "l" + "r" * len(HEADINGS)
-    return (
-        f"\\begin{{table}}\n\\centering\n\\caption{{{caption.translate(LATEX)}}}\n"
-        f"\\begin{{tabular}}{{{columns}}}\n{body}\n\\end{{tabular}}\n\\end{{table}}\n"
-    )
+    for method, reference in pairs:
+        found = (results.difference(method, reference, column, draws) for column in HEADINGS)
+        rows.append(row(method if shared else f"{method}\n− {reference}", *map(difference, found)))
+    return Table("differences", "", caption, ["method", *HEADINGS.values()], rows)
 
 
-def as_csv(results: Results) -> str:
-    """Every column for every method and draw, seeds averaged: what a spreadsheet wants."""
+def draws_csv(results: Results) -> str:
+    """Every column for every method and draw, seeds averaged: for a spreadsheet."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["method", "draw", *COLUMNS])
@@ -53,7 +62,27 @@ def as_csv(results: Results) -> str:
     return out.getvalue()
 
 
-def _text(cell: Estimate, between: str) -> str:
-    if cell.n == 0 or cell.mean != cell.mean:
-        return "–"
-    return f"{cell.mean:.1f}" + ("" if cell.half != cell.half else f"{between}{cell.half:.1f}")
+def session_notes(results: Results, draws: Sequence[str], full: bool | None) -> list[str]:
+    """What a reader must know of methods that train their encoder in sessions.
+
+    full : their sessions had the published length; None if runs may differ in that
+    """
+    theirs = [m for m in results.methods if _trains(m)]
+    if not theirs:
+        return []
+    lengths = {True: " (published length)", False: " (short; --full-sessions: published length)"}
+    length = "" if full is None else lengths[full]
+    notes = [f"sessions that train an encoder{length}: {', '.join(theirs)}"]
+    fewer = {m: len(results.shared_draws([m], draws)) for m in theirs}
+    counts = sorted({n for n in fewer.values() if n < len(draws)})
+    by_count = {n: ", ".join(m for m in fewer if fewer[m] == n) for n in counts}
+    return [*notes, *(f"{n} of these draws: {names}" for n, names in by_count.items())]
+
+
+def _trains(method: str) -> bool:
+    """Whether a method, called `RUN: METHOD` where runs are compared, trains its encoder."""
+    try:
+        host, _ = split_name(method.rpartition(": ")[2])
+    except UnknownNameError:  # a value of an ablation
+        return False
+    return HEADS[host].traits.changes_encoder

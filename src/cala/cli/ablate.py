@@ -46,7 +46,7 @@ def ablate(
     from dataclasses import replace
 
     from cala.benchmark.ablation import CHOICES, TrainedOnce, ablation_configs, choice_name
-    from cala.benchmark.terminal import console
+    from cala.cli.terminal import console
     from cala.cluster import parse_target
     from cala.results import Results
 

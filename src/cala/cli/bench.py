@@ -223,22 +223,18 @@ def print_results(
     """
     from rich.text import Text
 
-    from cala.benchmark.terminal import (
-        LEGEND,
-        differences_table,
-        results_table,
-        session_notes,
-    )
+    from cala.benchmark.tables import LEGEND, differences_table, results_table, session_notes
+    from cala.cli.terminal import TerminalTable
 
     if "canonical" in results.draws:
         title = f"Canonical draw, {split} images, percent"
-        screen.print(results_table(results, ["canonical"], title))
+        screen.print(TerminalTable(results_table(results, ["canonical"], title)))
         screen.print()
     random = results.random_draws()
     if random:
         title = f"Mean of {len(random)} random draws, {split} images"
         title += f" (± 95 % interval {results.covered(random)})" * (len(random) > 1)
-        screen.print(results_table(results, random, title))
+        screen.print(TerminalTable(results_table(results, random, title)))
         screen.print()
         chosen = reference or results.methods[0]
         others = [m for m in results.methods if m != chosen and m not in without]
@@ -248,7 +244,7 @@ def print_results(
                 f"Difference to {chosen} on the same draws and images (≈: not distinguishable, the "
                 "interval includes 0)"
             )
-            screen.print(differences_table(results, random, pairs, title))
+            screen.print(TerminalTable(differences_table(results, random, pairs, title)))
             screen.print()
     for note in session_notes(results, random or results.draws, full_sessions):
         screen.print(Text(note))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -14,9 +15,14 @@ from cala.cli.options import REFERENCE, SUMMARY_AS_JSON
 from cala.cli.photos import note
 from cala.errors import InputError
 from cala.files import shown
+from cala.registry import check_choice
+
+SEPARATORS = "-_/=+. "
+LONGEST = 8
+SHORTEST = 4
 
 if TYPE_CHECKING:
-    from cala.records import Record
+    from cala.records import StoredRun
 
 
 def compare(
@@ -36,29 +42,32 @@ def compare(
 
     from rich.text import Text
 
-    from cala.benchmark.run_folder import read_run
-    from cala.benchmark.side_by_side import find_method, short_names
-    from cala.benchmark.terminal import console
-    from cala.reports.run import find_runs
+    from cala.cli.terminal import console
+    from cala.records import find_runs, read_run
     from cala.results import Results
 
     called = _called(find_runs(runs))
     short = short_names(list(called))
     records, briefly, aliases = [], {}, {}
-    images: dict[str, str] = {}
+    images: dict[str, Path] = {}  # the run that a method is of
+    stored: list[StoredRun] = []
     for name, path in called.items():
-        config, finished = read_run(path)
-        for record in finished:
+        run = read_run(path)
+        for text in run.damage:
+            note(f"{shown(name)}: {text}")
+        stored.append(run)
+        for record in run.records:
             full, brief = (f"{n}: {record.method}" for n in (name, short[name]))
             if len(called) == len(runs) == 1:
                 full = brief = record.method
             records.append(replace(record, method=full))
             briefly[full], aliases[full] = brief, (brief, record.method)
-            images.setdefault(full, draws_and_images(config, finished))
+            images[full] = path
     if not records:
-        raise InputError("these runs hold no finished cell")
+        raise InputError("these runs have no finished cell", "finish them with cala run")
     chosen = next(iter(images)) if reference is None else find_method(reference, aliases)
-    apart = [method for method in images if images[method] != images[chosen]]
+    known = draws_and_images(stored)
+    apart = [method for method in images if known[images[method]] != known[images[chosen]]]
     if apart:
         names = ", ".join(briefly[method] for method in apart)
         note(f"other draws or test images than {briefly[chosen]}, so no differences: {names}")
@@ -80,14 +89,19 @@ def compare(
             screen.print(Text(f"{short[name]}: {shown(path)}"))
 
 
-def draws_and_images(config: dict[str, Any], records: Sequence[Record]) -> str:
-    """A text that is the same for runs with the same draws and test images.
+def draws_and_images(runs: Sequence[StoredRun]) -> dict[Path, str]:
+    """For each run a text that is the same for runs with the same draws and test images.
 
-    Runs of versions that did not state their rows are told apart by numbers of images.
+    Rows count if all runs state them; older runs are known by numbers of images alone.
     """
-    protocol = {k: v for k, v in config["protocol"].items() if k != "name"}
-    counts = sorted({(record.session, record.n_images) for record in records})
-    return json.dumps([protocol, config.get("split"), config.get("rows"), counts])
+    stated = all("rows" in run.config for run in runs)
+    found = {}
+    for run in runs:
+        protocol = {k: v for k, v in run.config["protocol"].items() if k != "name"}
+        counts = sorted({(record.session, record.n_images) for record in run.records})
+        rows = run.config["rows"] if stated else None
+        found[run.path] = json.dumps([protocol, run.config.get("split"), rows, counts])
+    return found
 
 
 def _called(runs: list[Path]) -> dict[str, Path]:
@@ -95,3 +109,55 @@ def _called(runs: list[Path]) -> dict[str, Path]:
     paths = list(dict.fromkeys(run.resolve() for run in runs))
     names = [path.name for path in paths]
     return {p.name if names.count(p.name) == 1 else str(p): p for p in paths}
+
+
+def short_names(names: Sequence[str]) -> dict[str, str]:
+    """Each name by what tells it apart from the others; a long rest by its beginning.
+
+    >>> short_names(["cifar100-9432708d96", "cifar100-51c2e0a7b3"])
+    {'cifar100-9432708d96': '9432', 'cifar100-51c2e0a7b3': '51c2'}
+    >>> short_names(["gamma=1", "gamma=10"])
+    {'gamma=1': '1', 'gamma=10': '10'}
+    """
+    start = _common_words(names)
+    rests = [name[start:] for name in names]
+    end = _common_words([rest[::-1] for rest in rests])
+    rests = [rest[: len(rest) - end] for rest in rests]
+    found = {n: _beginning(r, rests) for n, r in zip(names, rests, strict=True)}
+    if "" in found.values() or len(set(found.values())) < len(found):
+        return {name: f"run {i + 1}" for i, name in enumerate(names)}
+    return found
+
+
+def find_method(given: str, aliases: Mapping[str, Sequence[str]]) -> str:
+    """The method that a user means by one of its names; aliases : method -> other names."""
+    if given in aliases:
+        return given
+    found = [method for method, names in aliases.items() if given in names]
+    if len(found) > 1:
+        listed = ", ".join(f"'{method}'" for method in found)
+        raise InputError(
+            f"reference {given!r} is in several runs", f"give one of {listed}", field="reference"
+        )
+    if not found:
+        check_choice("reference", given, aliases)
+    return found[0]
+
+
+def _common_words(names: Sequence[str]) -> int:
+    """How many letters several names begin with in common, whole words only."""
+    if len(names) < 2:
+        return 0
+    columns = zip(*names, strict=False)
+    common = "".join(c[0] for c in itertools.takewhile(lambda c: len(set(c)) == 1, columns))
+    return max((i + 1 for i, letter in enumerate(common) if letter in SEPARATORS), default=0)
+
+
+def _beginning(rest: str, others: Sequence[str]) -> str:
+    """The rest of a name, or as much of a long one as no other begins with."""
+    if len(rest) <= LONGEST:
+        return rest
+    for end in range(SHORTEST, LONGEST + 1):
+        if sum(other.startswith(rest[:end]) for other in others) == 1:
+            return rest[:end].rstrip(SEPARATORS)
+    return ""

@@ -114,17 +114,8 @@ def _image_lines(r: DataReport, limit: int) -> Iterator[str]:
 
 def _coverage_lines(c: Coverage, limit: int) -> Iterator[str]:
     yield f"protocol {c.name}: {c.base} base + {c.sessions} × ({c.way}-way {c.shot}-shot)"
-    for kind, found, wanted in zip(
-        ("base", "novel"), c.classes_found, c.classes_expected, strict=True
-    ):
-        images = (
-            f", {part.found:,} of {part.expected:,} {part.split} images"
-            for part in c.parts
-            if part.kind == kind
-        )
-        yield f"  {kind}: {found} of {wanted} classes{''.join(images)}"
-    there = c.shots_expected - len(c.missing_shots)
-    yield f"  published shots: {there} of {c.shots_expected}"
+    for what, (there, wanted) in c.found.items():
+        yield f"  {what}: {there:,} of {wanted:,}"
     for what, names in (
         ("classes without an image", c.missing),
         ("classes that the protocol does not have", c.unknown),
@@ -132,14 +123,11 @@ def _coverage_lines(c: Coverage, limit: int) -> Iterator[str]:
     ):
         if names:
             yield f"  {what} ({len(names):,}): {_some(names, limit)}"
-    for part in c.parts:
-        lacking = f"  missing {part.kind} {part.split} images"
-        if part.short:
-            total, classes = sum(part.short.values()), counted(len(part.short), "class")
-            each = [f"{name} {n:,}" for name, n in part.short.items()]
-            yield f"{lacking} ({total:,} in {classes}): {_some(each, limit)}"
-        elif part.found != part.expected:
-            yield f"{lacking}: {max(part.expected - part.found, 0):,} in all"
+    for part, short in c.short.items():
+        if short:
+            total, classes = f"{sum(short.values()):,}", counted(len(short), "class")
+            each = [f"{name} {n:,}" for name, n in short.items()]
+            yield f"  missing {part} ({total} in {classes}): {_some(each, limit)}"
 
 
 def _embedding_lines(r: DataReport, limit: int) -> Iterator[str]:

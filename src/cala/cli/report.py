@@ -50,7 +50,7 @@ def report(
 
 def after_run(place: Path) -> str:
     """Make the report of a finished run; returns its path and headlines."""
-    from cala.benchmark.terminal import console
+    from cala.cli.terminal import console
     from cala.reports.build import make_report
 
     made = make_report([place], place / "report")

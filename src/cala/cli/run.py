@@ -8,7 +8,7 @@ from dataclasses import replace
 import typer
 
 from cala.cli import ablate, bench
-from cala.cli.compare import compare
+from cala.cli.compare import compare, find_method
 from cala.cli.options import DATASET, REFERENCE, BenchOptions, comma_separated, with_options
 from cala.cli.report import after_run
 
@@ -48,9 +48,8 @@ def run(
 
     An encoder for one host: cala run --methods cala,alice+cala --embeddings alice=alice.npz
     """
-    from cala.benchmark.side_by_side import find_method
     from cala.benchmark.task import split_runnable
-    from cala.benchmark.terminal import console
+    from cala.cli.terminal import console
     from cala.cluster import parse_target
     from cala.heads import method_names
 

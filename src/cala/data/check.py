@@ -38,23 +38,11 @@ class Duplicate:
 
 
 @dataclass(frozen=True)
-class PartCoverage:
-    """One of base/novel × train/test: how many images there are and should be.
-
-    short : number of images that a class lacks, by class, if the number per class is known
-    """
-
-    kind: str
-    split: str
-    found: int
-    expected: int
-    short: dict[str, int]
-
-
-@dataclass(frozen=True)
 class Coverage:
-    """How much of a benchmark's protocol a copy of its images covers; pairs are (base, novel).
+    """How much of a benchmark's protocol a copy of its images covers.
 
+    found : of classes, images and published shots, how many there are and should be
+    short : how many images each class lacks, by part, if the number per class is known
     missing : classes without an image; unknown : classes that the protocol does not have
     """
 
@@ -63,18 +51,16 @@ class Coverage:
     way: int
     shot: int
     sessions: int
-    classes_found: tuple[int, ...]
-    classes_expected: tuple[int, ...]
+    found: dict[str, tuple[int, int]]
+    short: dict[str, dict[str, int]]
     missing: tuple[str, ...]
     unknown: tuple[str, ...]
-    parts: tuple[PartCoverage, ...]
-    shots_expected: int
     missing_shots: tuple[str, ...]
 
     @property
     def complete(self) -> bool:
-        lacking = self.missing or self.unknown or self.missing_shots
-        return not lacking and all(p.found == p.expected and not p.short for p in self.parts)
+        whole = all(there == wanted for there, wanted in self.found.values())
+        return whole and not self.unknown and not any(self.short.values())
 
 
 @dataclass(frozen=True)
@@ -191,33 +177,36 @@ def protocol_coverage(protocol: Protocol, images: ImageSet) -> Coverage:
     """Compare classes, images per part and the published shots; classes are compared by name."""
     expected = protocol.expected
     assert expected is not None, protocol.name
-    groups = {"base": expected.classes[: protocol.base], "novel": expected.classes[protocol.base :]}
-    there: set[str] = set()
-    parts = []
-    for split, totals, each in (
-        ("train", expected.train, expected.train_each),
-        ("test", expected.test, expected.test_each),
-    ):
-        count = Counter(images.classes[label] for label in getattr(images, split).labels)
-        there.update(count)
-        for (kind, group), total, wanted in zip(groups.items(), totals, each, strict=True):
-            lacking = {name: (wanted or 0) - count[name] for name in group}
-            short = {name: n for name, n in lacking.items() if n > 0}
-            found = sum(count[name] for name in group)
-            parts.append(PartCoverage(kind, split, found, total, short))
+    counts = [
+        Counter(images.classes[label] for label in split.labels.tolist())
+        for split in (images.train, images.test)
+    ]
+    there = counts[0] | counts[1]
     rows = find_shots(images.train.names, len(images.train), protocol.shots)
+    found, short = {}, {}
+    for kind, group, place in (
+        ("base", expected.classes[: protocol.base], 0),
+        ("novel", expected.classes[protocol.base :], 1),
+    ):
+        found[f"{kind} classes"] = (sum(name in there for name in group), len(group))
+        for part, count, totals, each in (
+            (f"{kind} train images", counts[0], expected.train, expected.train_each),
+            (f"{kind} test images", counts[1], expected.test, expected.test_each),
+        ):
+            found[part] = (sum(count[name] for name in group), totals[place])
+            lacking = {name: (each[place] or 0) - count[name] for name in group}
+            short[part] = {name: n for name, n in lacking.items() if n > 0}
+    found["published shots"] = (len(rows), len(protocol.shots))
     return Coverage(
         name=protocol.name,
         base=protocol.base,
         way=protocol.way,
         shot=protocol.shot,
         sessions=protocol.sessions,
-        classes_found=tuple(len(there & set(group)) for group in groups.values()),
-        classes_expected=tuple(len(group) for group in groups.values()),
+        found=found,
+        short=short,
         missing=tuple(name for name in expected.classes if name not in there),
         unknown=tuple(name for name in images.classes if name not in expected.classes),
-        parts=tuple(parts),
-        shots_expected=len(protocol.shots),
         missing_shots=tuple(str(shot) for shot in protocol.shots if shot not in rows),
     )
 

@@ -135,11 +135,32 @@ class Embeddings:
 
 
 def load_embeddings(path: str | Path) -> Embeddings:
-    """Read an embeddings file; what is missing or does not fit is named.
+    """Read an embeddings file, or a folder of shards.
 
-    `.npz`, `.safetensors`, or a folder of shards, whose rows
-    stay on the disk. String labels become places in `class_names`, or in the sorted order of the
-    labels where the file names no classes.
+    Parameters
+    ----------
+    path : str or Path
+        A `.npz` or `.safetensors` file, or a folder of shards, whose rows stay on the disk.
+
+    Returns
+    -------
+    Embeddings
+        Checked arrays. Labels that are strings become places in `class_names`, or in the sorted
+        order of the labels if the file names no classes.
+
+    Raises
+    ------
+    InputError
+        If the file is damaged, lacks an array, or its arrays do not fit together.
+
+    Examples
+    --------
+    >>> from tempfile import mkdtemp
+    >>> path, x, y = f"{mkdtemp()}/my.npz", np.eye(4), ["cat", "cat", "dog", "dog"]
+    >>> np.savez(path, x_train=x, y_train=y, x_test=x, y_test=y)
+    >>> data = load_embeddings(path)
+    >>> data.class_names, data.y_train.tolist()
+    (('cat', 'dog'), [0, 0, 1, 1])
     """
     path = Path(path)
     if is_shards(path):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Protocol as Interface
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,28 +17,6 @@ from cala.data.image_scan import digests, in_order
 from cala.errors import InputError
 
 Rows = NDArray[np.int64]
-
-
-class PixelSource(Interface):
-    """Where pixels come from, by row."""
-
-    def __len__(self) -> int: ...
-
-    def image(self, row: int) -> Pixels:
-        """(h, w, 3)"""
-        ...
-
-    def batches(self, rows: Rows, size: int) -> Iterator[Sequence[Pixels]]:
-        """Images of `rows`, in order, `size` at a time."""
-        ...
-
-    def take(self, rows: Rows) -> PixelSource:
-        """The source of these rows alone."""
-        ...
-
-    def digests(self, rows: Rows) -> list[str]:
-        """SHA-256 of each image: of its file, or of its pixels where there is no file."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +88,10 @@ class FilePixels:
         return digests([self.paths[row] for row in rows])
 
 
+PixelSource: TypeAlias = ArrayPixels | FilePixels
+"""Where pixels come from, by row."""
+
+
 @dataclass(frozen=True, eq=False)
 class ImageSplit:
     """The training or the test part of a set.
@@ -134,7 +116,7 @@ class ImageSplit:
         Small sets give one (b, h, w, 3) array per batch, others a list of arrays of many sizes.
         """
         if size < 1:
-            raise InputError(f"a batch of {size} images is not possible: use 1 or more")
+            raise InputError(f"size is {size}", "use 1 or more", field="size")
         chosen = np.arange(len(self)) if rows is None else self._checked(rows)
         return self.pixels.batches(chosen, size)
 
@@ -148,7 +130,8 @@ class ImageSplit:
             return self.pixels.whole()
         images = [image for batch in self.batches(256) for image in batch]
         if len({image.shape for image in images}) > 1:
-            raise InputError("the images differ in size: read them in batches and resize them")
+            detail = "the images differ in size"
+            raise InputError(detail, "read them in batches and resize them", code="sizes_differ")
         return np.stack(images) if images else np.zeros((0, 0, 0, 3), dtype=np.uint8)
 
     def take(self, rows: ArrayLike) -> ImageSplit:
@@ -171,7 +154,8 @@ class ImageSplit:
         chosen = chosen.astype(np.int64).reshape(-1)
         outside = chosen[(chosen < 0) | (chosen >= len(self))]
         if len(outside):
-            raise InputError(f"row {outside[0]} does not exist: there are {len(self)} images")
+            detail = f"row {outside[0]} does not exist"
+            raise InputError(detail, f"there are {len(self)} images", field="rows")
         return chosen
 
 
@@ -187,10 +171,35 @@ class BadImage:
 class ImageSet:
     """A set of images with its training and test part.
 
-    classes : names in label order, also of classes without an image
-    skipped : images that were left out because they are missing or unreadable
-    notes : what a user may want to know, such as files that were ignored
-    sizes : how many files have which (h, w), where the files were all read
+    `cala.data.sets.open_images` opens one; labels and names are there at once, pixels are read when
+    they are asked for.
+
+    Parameters
+    ----------
+    name : str
+        The kind of set, such as `cifar100` or `folder`.
+    classes : tuple of str
+        Names in label order, also of classes without an image.
+    train, test : ImageSplit
+        The two parts.
+    source : Path
+        Where the set is.
+    identify : callable
+        Computes `fingerprint`, which reads all images.
+    skipped : tuple of BadImage
+        Images that were left out because they are missing or unreadable.
+    notes : tuple of str
+        What a user may want to know, such as files that were ignored.
+    sizes : tuple
+        ((h, w), number of files) if all files were read, the most frequent first.
+
+    Examples
+    --------
+    >>> array = np.zeros((4, 8, 8, 3), np.uint8)
+    >>> part = ImageSplit(np.array([0, 0, 1, 1]), tuple("abcd"), ArrayPixels(array, np.arange(4)))
+    >>> images = ImageSet("mine", ("cat", "dog"), part, part.take([0, 3]), Path("."), lambda: "x")
+    >>> len(images.train), images.test.names, images.train.image(2).shape
+    (4, ('a', 'd'), (8, 8, 3))
     """
 
     name: str
@@ -205,7 +214,7 @@ class ImageSet:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A SHA-256 of names, labels and the bytes of all images; computed when first read."""
+        """SHA-256 of names, labels and the bytes of all images, computed when first used."""
         return self.identify()
 
 

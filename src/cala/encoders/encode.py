@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,55 +20,40 @@ from cala.encoders.leakage import check_fair, held_out
 Advance = Callable[[int, int], None]
 
 
-@dataclass(frozen=True)
-class FakePlan:
-    """Fake classes to mix from the base classes of a training split.
+def plan_fakes(
+    train: ImageSplit,
+    base: Sequence[int],
+    encoder: Encoder,
+    holdout: NDArray[np.bool_] | None,
+    pairs: int,
+    images: int,
+) -> tuple[NDArray[np.int64], int, int]:
+    """Return rows to mix, the number of fake classes (0 without such rows) and images of each.
 
-    base : labels of the base classes, sorted; rows : training rows to mix
-    pairs : fake classes; images : images of each
+    Held-out images judge what fake classes teach, so they are not mixed into these.
     """
+    chosen = np.isin(train.labels, list(base))
+    if holdout is not None and not encoder.pretrained:
+        chosen &= ~holdout
+    rows = np.flatnonzero(chosen)
+    if not pairs or not len(rows):
+        return rows, 0, images
+    counts = np.bincount(np.searchsorted(sorted(base), train.labels[rows]))
+    return rows, *pool_shape(counts, pairs, images)
 
-    train: ImageSplit
-    base: tuple[int, ...]
-    rows: NDArray[np.int64]
-    pairs: int
-    images: int
 
-    @classmethod
-    def of(
-        cls,
-        train: ImageSplit,
-        base: Sequence[int],
-        encoder: Encoder,
-        holdout: NDArray[np.bool_] | None,
-        pairs: int,
-        images: int,
-    ) -> FakePlan:
-        """Plan up to `pairs` fake classes; none without base images to mix.
-
-        Held-out images judge what fake classes teach, so they are not mixed into these.
-        """
-        chosen = np.isin(train.labels, list(base))
-        if holdout is not None and not encoder.pretrained:
-            chosen &= ~holdout
-        rows = np.flatnonzero(chosen)
-        if pairs and len(rows):
-            columns = np.searchsorted(sorted(base), train.labels[rows])
-            pairs, images = pool_shape(np.bincount(columns), pairs, images)
-        else:
-            pairs = 0
-        return cls(train, tuple(sorted(base)), rows, pairs, images)
-
-    def encode(
-        self, encoder: Encoder, tta: str, seed: int, advance: Callable[[int], None]
-    ) -> FakePool:
-        """Mix and encode; pairs are labels of the set."""
-        relabelled = replace(self.train, labels=np.searchsorted(self.base, self.train.labels))
-        options: dict[str, Any] = {"tta": tta, "seed": seed, "advance": advance}
-        pool = fake_pool(
-            relabelled, self.rows, encoder, pairs=self.pairs, images=self.images, **options
-        )
-        return FakePool(pool.features, np.array(self.base)[pool.pairs])
+def base_fakes(
+    train: ImageSplit,
+    base: Sequence[int],
+    rows: NDArray[np.int64],
+    encoder: Encoder,
+    **options: Any,
+) -> FakePool:
+    """`fake_pool` of a set whose base labels are any numbers; pairs are these labels."""
+    labels = np.array(sorted(base))
+    columns = np.searchsorted(labels, train.labels)
+    pool = fake_pool(replace(train, labels=columns), rows, encoder, **options)
+    return FakePool(pool.features, labels[pool.pairs])
 
 
 def provenance_of(
@@ -131,8 +116,8 @@ def encode_set(
     """
     seen = check_fair(images, encoder, base, novel)
     holdout = held_out(images.train, base, encoder)
-    plan = FakePlan.of(images.train, base, encoder, holdout, pairs, fake_images)
-    total = len(images.train) + len(images.test) + plan.pairs * plan.images
+    rows, pairs, each = plan_fakes(images.train, base, encoder, holdout, pairs, fake_images)
+    total = len(images.train) + len(images.test) + pairs * each
     done = 0
 
     def count(images: int) -> None:
@@ -147,12 +132,13 @@ def encode_set(
         if len(images.test)
         else np.zeros((0, encoder.dim), dtype=np.float32)
     )
+    options = {"pairs": pairs, "images": each, "tta": tta, "seed": seed, "advance": count}
     return Embeddings(
         x_train=x_train,
         y_train=images.train.labels,
         x_test=x_test,
         y_test=images.test.labels,
-        fakes=plan.encode(encoder, tta, seed, count) if plan.pairs else None,
+        fakes=base_fakes(images.train, base, rows, encoder, **options) if pairs else None,
         holdout=holdout,
         scale=encoder.scale,
         parts=encoder.parts,

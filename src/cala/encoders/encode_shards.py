@@ -20,7 +20,7 @@ from cala.data.images import ArrayPixels, FilePixels, ImageSet, ImageSplit
 from cala.data.shard_writer import ShardWriter
 from cala.encoders.base import Encoder
 from cala.encoders.embed import TTA, batch_size
-from cala.encoders.encode import FakePlan, provenance_of
+from cala.encoders.encode import base_fakes, plan_fakes, provenance_of
 from cala.encoders.fakes import IMAGES, PAIRS
 from cala.encoders.leakage import check_fair, held_out
 from cala.errors import InputError
@@ -100,13 +100,13 @@ def encode_shards(
     base = sorted(base)
     seen = check_fair(images, encoder, base, novel)
     holdout = held_out(images.train, base, encoder) if pairs else None
-    plan = FakePlan.of(images.train, base, encoder, holdout, pairs, fake_images)
+    parents, pairs, each = plan_fakes(images.train, base, encoder, holdout, pairs, fake_images)
     bounds = [*_bounds("train", len(images.train), rows), *_bounds("test", len(images.test), rows)]
-    total = len(images.train) + len(images.test) + plan.pairs * plan.images
+    total = len(images.train) + len(images.test) + pairs * each
     provenance = {
         **provenance_of(images, encoder, tta, seen, _listed(images)),
         "base": list(base),
-        "fakes": [plan.pairs, plan.images, seed] if plan.pairs else None,
+        "fakes": [pairs, each, seed] if pairs else None,
     }
     with ShardWriter(
         out,
@@ -115,7 +115,7 @@ def encode_shards(
         dtype="float16" if half else "float32",
         provenance=provenance,
         scale=encoder.scale,
-        keys=[key for key, *_ in bounds] + [FAKES] * bool(plan.pairs),
+        keys=[key for key, *_ in bounds] + [FAKES] * bool(pairs),
     ) as writer:
         done = sum(shard.rows for shard in writer.manifest.shards)
         advance(done, total)
@@ -143,7 +143,8 @@ def encode_shards(
                 if not here:
                     count(len(labels))
         if FAKES in missing:
-            pool = plan.encode(encoder, tta, seed, count)
+            options = {"pairs": pairs, "images": each, "tta": tta, "seed": seed, "advance": count}
+            pool = base_fakes(images.train, base, parents, encoder, **options)
             numbers = np.arange(len(pool)).repeat(pool.images)
             features = pool.features.reshape(len(numbers), -1)
             writer.write(FAKES, features, numbers, "fake", pairs=pool.pairs[numbers])

@@ -15,7 +15,7 @@ from cala.core.fakes import FakePool, draw_pairs, draw_parents
 from cala.core.rows import ClassRows
 from cala.data.images import ImageSplit
 from cala.encoders.base import Encoder
-from cala.encoders.embed import SEGMENT, TURN, Advance, batch_size, encode_views
+from cala.encoders.embed import TURN, Advance, batch_size, encode_views
 from cala.errors import InputError
 
 Rows = NDArray[np.int64]
@@ -37,13 +37,14 @@ def fake_pool(
     seed: int = 0,
     advance: Advance = lambda done: None,
 ) -> FakePool:
-    """`pairs` fake classes of `images` mixed images each, through the encoder once and cached.
+    """Mix `pairs` fake classes of `images` images each and encode them, each once, cached.
 
     rows : training rows of the base classes, whose labels are 0..B-1
     advance : called with the number of mixed images that were just finished
     """
     if pairs < 1 or images < 1:
-        raise InputError(f"{pairs} fake classes of {images} images: use 1 or more of each")
+        detail = f"there are {pairs} fake classes of {images} images"
+        raise InputError(detail, "use 1 or more of each", field="pairs")
     rng = np.random.default_rng(seed)
     by_class = _by_class(split.labels, rows, encoder, rng)
     chosen = draw_pairs(by_class.n_classes, pairs, rng)
@@ -55,34 +56,32 @@ def fake_pool(
     digests = _digests(parents.digests(), one.tolist(), two.tolist(), lam)
 
     room = _images(MEMORY, encoder)
-    whole: list[Tensor] = []  # all parents, where these are few
+    whole: list[Tensor] = []  # all parents, if these are few
 
     def mixed(wanted: list[int]) -> Iterator[Tensor]:
-        for group in _groups(wanted, one, two, room):
-            both = np.stack([one[group], two[group]])
-            if len(parents) <= room:
-                whole[:] = whole or [_stacked(parents, np.arange(len(parents)), encoder)]
-                pixels = whole[0]
-            else:
-                needed, at = np.unique(both, return_inverse=True)
-                pixels, both = _stacked(parents, needed, encoder), at.reshape(both.shape)
-            for start in range(0, len(group), batch := batch_size(encoder)):
-                now = slice(start, start + batch)
-                x_i, x_j = (
-                    encoder.transform.normalise(pixels[of[now]].to(encoder.device)) for of in both
-                )
-                share = torch.from_numpy(lam[group[now]]).to(x_i)
-                yield mix(x_i, x_j, share[:, None, None, None])
-            del pixels  # before the next ones are decoded
+        both = np.stack([one[wanted], two[wanted]])
+        if len(parents) <= room:
+            whole[:] = whole or [_stacked(parents, np.arange(len(parents)), encoder)]
+            pixels = whole[0]
+        else:
+            needed, at = np.unique(both, return_inverse=True)
+            pixels, both = _stacked(parents, needed, encoder), at.reshape(both.shape)
+        for start in range(0, len(wanted), batch := batch_size(encoder)):
+            now = slice(start, start + batch)
+            x_i, x_j = (
+                encoder.transform.normalise(pixels[of[now]].to(encoder.device)) for of in both
+            )
+            share = torch.from_numpy(lam[wanted[now]]).to(x_i)
+            yield mix(x_i, x_j, share[:, None, None, None])
 
-    # Parents that do not fit are decoded again in every turn, so turns are long then.
-    turn = TURN if len(parents) <= room else SEGMENT
+    # Parents that do not fit are decoded again in every turn, which needs two per mixed image.
+    turn = TURN if len(parents) <= room else max(1, room // 2)
     features = encode_views(encoder, "mix", tta, digests, mixed, advance, turn)
     return FakePool(features.reshape(len(chosen), images, encoder.dim), chosen)
 
 
 def _by_class(labels: Rows, rows: Rows, encoder: Encoder, rng: np.random.Generator) -> ClassRows:
-    """So many rows of each class that not too many parents have to be decoded."""
+    """Return the rows of each class, drawn if all parents would be too many to decode."""
     columns = labels[rows]
     order = np.argsort(columns, kind="stable")
     found = ClassRows(rows[order], columns[order], int(columns.max()) + 1)
@@ -93,23 +92,8 @@ def _by_class(labels: Rows, rows: Rows, encoder: Encoder, rng: np.random.Generat
 
 
 def _images(memory: int, encoder: Encoder) -> int:
-    """How many decoded images so many bytes hold."""
+    """Return how many decoded images fit into `memory` bytes."""
     return memory // (3 * encoder.transform.size**2)
-
-
-def _groups(wanted: list[int], one: Rows, two: Rows, limit: int) -> Iterator[Rows]:
-    """`wanted` in order, in groups whose parents `one` and `two` are at most `limit`, or two."""
-    group: list[int] = []
-    needed: set[int] = set()
-    for index in wanted:
-        both = {int(one[index]), int(two[index])}
-        if group and len(needed | both) > limit:
-            yield np.array(group)
-            group, needed = [], set()
-        group.append(index)
-        needed |= both
-    if group:
-        yield np.array(group)
 
 
 def _stacked(parents: ImageSplit, rows: Rows, encoder: Encoder) -> Tensor:
@@ -126,7 +110,7 @@ def _stacked(parents: ImageSplit, rows: Rows, encoder: Encoder) -> Tensor:
 def _digests(
     parents: list[str], one: list[int], two: list[int], lam: NDArray[np.float32]
 ) -> list[bytes]:
-    """What a mixed image is known by: its parents and λ."""
+    """Return the digest of each mixed image, made of its parents and λ."""
     whole = [bytes.fromhex(d) for d in parents]
     shares = lam.astype("<f4")
     return [

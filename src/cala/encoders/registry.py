@@ -38,17 +38,9 @@ _RESNET, _LITE0 = "cala.encoders.resnet", "cala.encoders.efficientnet_lite0"
 for _name, _where, _summary in (
     ("resnet20", f"{_RESNET}:resnet20", "ResNet-20 for 32×32 images, 64-d"),
     ("resnet18", f"{_RESNET}:resnet18", "ResNet-18 with the 7×7 stem and max-pooling, 512-d"),
-    (
-        "resnet18-small",
-        f"{_RESNET}:resnet18_small",
-        "ResNet-18 with a 3×3 stem, small images, 512-d",
-    ),
+    ("resnet18-small", f"{_RESNET}:resnet18_small", "ResNet-18 with a 3×3 stem, 512-d"),
     ("resnet12", f"{_RESNET}:ResNet12", "ResNet-12 (64-160-320-640), 640-d"),
-    (
-        "efficientnet-lite0",
-        f"{_LITE0}:EfficientNetLite0",
-        "EfficientNet-Lite0, 1280-d; --init efficientnet-lite0 starts from its weights",
-    ),
+    ("efficientnet-lite0", f"{_LITE0}:EfficientNetLite0", "EfficientNet-Lite0, 1280-d; see --init"),
 ):
     ARCHITECTURES.add(_name, _where, _summary)
 ENCODERS.add(
@@ -57,28 +49,12 @@ ENCODERS.add(
     "EfficientNet-Lite0, ImageNet-1k, installed with cala, 224 px, 1280-d",
 )
 for _name, _where, _summary in (
-    (
-        "hf",
-        "hub_loaders:load_hf",
-        "hf:NAME, a vision model of Hugging Face or a local folder (extra: hf)",
-    ),
+    ("hf", "hub_loaders:load_hf", "hf:NAME, a Hugging Face vision model, or a folder (extra: hf)"),
     ("onnx", "onnx_loader:load_onnx", "onnx:FILE, a network in ONNX format (extra: onnx)"),
-    (
-        "onnx-external",
-        "onnx_loader:load_external",
-        "onnx-external:FILE, the same with weights in other files beside it",
-    ),
+    ("onnx-external", "onnx_loader:load_external", "onnx-external:FILE, with weights beside it"),
     ("timm", "hub_loaders:load_timm", "timm:NAME, a pretrained model of timm (extra: timm)"),
-    (
-        "torch",
-        "torch_loader:load_torch",
-        "torch:module.path:factory, a module of your own; runs its Python code, so trust it first",
-    ),
-    (
-        "views",
-        "views:load_views",
-        "views:V:NAME, the first V views of an encoder that has several",
-    ),
+    ("torch", "torch_loader:load_torch", "torch:module.path:factory, your module; runs its code"),
+    ("views", "views:load_views", "views:V:NAME, the first V views of an encoder with several"),
 ):
     LOADERS.add(_name, f"cala.encoders.{_where}", _summary)
 
@@ -159,12 +135,15 @@ def _load(uri: str, device: Device) -> Encoder:
 def located(uri: str | os.PathLike[str]) -> str:
     """Return a URI that means the same in another working directory: paths become absolute."""
     text = os.fspath(uri)
-    prefix, colon, rest = text.partition(":")
+    prefix, _, rest = text.partition(":")
     if text in ENCODERS:
         return text
     if os.path.exists(text):
         return os.path.abspath(text)
-    if colon and prefix in LOADERS and os.path.exists(rest):
+    if prefix == "views":
+        count, _, inner = rest.partition(":")
+        return f"views:{count}:{located(inner)}"
+    if prefix in LOADERS and os.path.exists(rest):
         return f"{prefix}:{os.path.abspath(rest)}"
     return text
 
@@ -174,9 +153,9 @@ def weights_file(name: str) -> Path:
     if name in SHIPPED:
         return shipped(SHIPPED[name])
     if name == "efficientnet-lite0":
-        from cala.encoders import efficientnet_lite0
+        from cala.encoders.efficientnet_lite0 import installed_weights
 
-        return efficientnet_lite0.weights_file()
+        return installed_weights()
     folder = Path(name, FILE)
     return folder if folder.is_file() else Path(name)
 

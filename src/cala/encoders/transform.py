@@ -54,9 +54,11 @@ class Transform:
         check_choice("fit", self.fit, FITS)
         check_choice("filter", self.filter, FILTERS)
         if not 1 <= self.size <= self.resize:
-            raise InputError(f"a crop of {self.size} from {self.resize} pixels is not possible")
+            raise InputError(
+                f"size is {self.size}", f"use 1 to {self.resize} (resize)", field="size"
+            )
         if min(self.std) <= 0:
-            raise InputError(f"std is {self.std}: give three numbers above 0")
+            raise InputError(f"std is {self.std}", "use three numbers above 0", field="std")
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> Transform:
@@ -118,10 +120,15 @@ class Transform:
 
 def _three_channels(image: Pixels) -> Pixels:
     """(h, w), (h, w, 1) or (h, w, 3) uint8 -> (h, w, 3)."""
-    if image.dtype != np.uint8 or image.ndim not in (2, 3) or 0 in image.shape:
-        raise InputError(f"an image is {image.dtype} {image.shape}: give (h, w, 3) uint8 arrays")
-    if image.ndim == 2 or image.shape[2] == 1:
+    channels = image.shape[2] if image.ndim == 3 else 1
+    if (
+        image.dtype != np.uint8
+        or image.ndim not in (2, 3)
+        or not image.size
+        or channels not in (1, 3)
+    ):
+        detail = f"an image is {image.dtype} {image.shape}"
+        raise InputError(detail, "give (h, w, 3) uint8 arrays", field="images")
+    if channels == 1:
         image = np.repeat(image.reshape(*image.shape[:2], 1), 3, axis=2)
-    if image.shape[2] != 3:
-        raise InputError(f"an image has {image.shape[2]} channels: give (h, w, 3) uint8 arrays")
     return image

@@ -83,6 +83,7 @@ def fit(
     from cala.encoders.embed import embed
     from cala.encoders.fakes import fake_pool
     from cala.encoders.leakage import held_out
+    from cala.encoders.registry import located
 
     coder = encoder if isinstance(encoder, Encoder) else load_encoder(encoder, device)
     pairs, each = _sizes(wanted, split)
@@ -114,7 +115,7 @@ def fit(
     holdout = held_out(split, range(len(found.classes)), coder)
     notes += _fit(classifier, features, names, pool, holdout)
     notes += _about_base(split)
-    uri = coder.name if isinstance(encoder, Encoder) else _lasting(os.fspath(encoder))
+    uri = coder.name if isinstance(encoder, Encoder) else located(encoder)
     ids = dict(zip(classifier.classes_.tolist(), classifier.head_.classes, strict=True))
     seen = SeenPhotos.empty().with_photos(digests, [ids[name] for name in names.tolist()])
     knowledge = Knowledge(
@@ -269,15 +270,3 @@ def _about_base(split: ImageSplit) -> list[str]:
         f"{few} of {len(counts)} known classes have fewer than {FEW_PHOTOS} photos: what is "
         "learned about them is uncertain; add more with `cala add`"
     ]
-
-
-def _lasting(uri: str) -> str:
-    """A path that still leads to the encoder's file from another working folder."""
-    from cala.encoders import ENCODERS, LOADERS
-
-    door, _, rest = uri.partition(":")
-    if door == "views":
-        count, _, behind = rest.partition(":")
-        return f"views:{count}:{_lasting(behind)}"
-    named = uri in ENCODERS or uri.partition(":")[0] in LOADERS
-    return uri if named else os.path.abspath(uri)

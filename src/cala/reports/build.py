@@ -11,7 +11,8 @@ from typing import Any
 
 from cala.errors import InputError
 from cala.files import reason, shown, stamp, write_text
-from cala.reports.run import find_runs, read_run
+from cala.records import find_runs
+from cala.reports.runs import load_run
 
 FOLDERS = ("figures", "tables")
 
@@ -45,17 +46,17 @@ def make_report(paths: list[Path], out: Path, images: Path | None = None) -> Rep
         for name in FOLDERS:
             (out / name).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"the folder {shown(out)} cannot be made ({reason(error)})") from error
+        why = f"the folder {shown(out)} cannot be created ({reason(error)})"
+        raise InputError(why, "choose another --out", field="out") from error
     from cala.reports.assemble import assemble
 
-    notes, files_now, headlines = assemble([read_run(path) for path in runs], out, images)
+    notes, files_now, headlines = assemble([load_run(path) for path in runs], out, images)
     report = Report(out / "report.html", notes, files_now, headlines)
     for stale in set(files) - set(report.files):
         if str(Path(stale).parent) in FOLDERS:  # never outside, whatever report.json says
             (out / stale).unlink(missing_ok=True)
     report.seconds = time.monotonic() - start
-    manifest = {"inputs": digest, "files": report.files, "notes": report.notes}
-    manifest["headlines"] = report.headlines
+    manifest = {"inputs": digest, "files": files_now, "notes": notes, "headlines": headlines}
     write_text(out / "report.json", json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
     return report
 
@@ -70,8 +71,9 @@ def _digest(runs: list[Path], images: Path | None) -> str:
     for file in inputs:
         if file.is_file():
             found.update(f"{file}{stamp(file)}".encode())
-    for file in sorted(Path(__file__).parent.rglob("*")):
-        if file.suffix in (".py", ".html", ".css", ".json"):
+    here = Path(__file__).parent
+    for file in sorted([*here.rglob("*"), *here.parent.glob("*.py")]):
+        if file.suffix in (".py", ".html", ".css", ".json", ".mplstyle"):
             found.update(file.read_bytes())
     return found.hexdigest()
 

@@ -2,176 +2,178 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
 
-from cala.reports.figures.classes import classes
-from cala.reports.figures.confusion import confusion
-from cala.reports.figures.curves import curves
-from cala.reports.figures.gamma import gamma_curve
-from cala.reports.figures.rates import rates
-from cala.reports.figures.reliability import reliability_figure
-from cala.reports.figures.similarity import Relation, relation, similarity
-from cala.reports.figures.softmax import softmax
-from cala.reports.figures.swallowed import swallowed_figure
-from cala.reports.figures.tradeoff import tradeoff
-from cala.reports.figures.tsne import tsne
-from cala.reports.images import Photos, examples
-from cala.reports.quoted import is_quoted_set
-from cala.reports.section import Section, attempt
+from cala.files import reason
+from cala.reports import class_figures, class_tables, result_figures, result_tables, run_tables
+from cala.reports.decision_regions import tsne
+from cala.reports.drawing import Picture
+from cala.reports.example_images import Examples, Photos, find_examples
+from cala.reports.paper_numbers import elsewhere
+from cala.reports.similarity import Relation, relation, similarity
 from cala.reports.study import Study
-from cala.reports.tables.calibration import calibration_table
-from cala.reports.tables.classes import class_gains, gains_table
-from cala.reports.tables.confused import pairs_table, swallowed, swallowed_table
-from cala.reports.tables.costs import costs_table
-from cala.reports.tables.gamma import gamma_sweep, gamma_table
-from cala.reports.tables.headroom import WORDS, headroom_table
-from cala.reports.tables.plug import plug_pairs, plug_table
-from cala.reports.tables.protocol import protocol_table
-from cala.reports.tables.rates import quoted_rates, rate_table
-from cala.reports.tables.sessions import quoted_table, sessions_table
-from cala.reports.tables.summary import difference_table, summary_table
+from cala.table import Table
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Folded:
+    """A table that is closed at first."""
+
+    table: Table
+
+
+Item = str | Picture | Table | Folded | Examples | None
+
+
+@dataclass(frozen=True)
+class Section:
+    """What stands under one heading, in order."""
+
+    title: str
+    items: list[Item]
+
+    @property
+    def anchor(self) -> str:
+        names = {"γ": "gamma", "β": "beta"}
+        words = "".join(names.get(c, c if c.isalnum() else " ") for c in self.title.lower())
+        return "-".join(words.split())
+
+
+def attempt(what: str, make: Callable[[], T], notes: list[str]) -> T | None:
+    """`make()`, or a note where it fails: one figure must not take the others with it."""
+    try:
+        return make()
+    except Exception as error:
+        notes.append(f"{what} could not be made ({type(error).__name__}: {reason(error)}).")
+        return None
 
 
 def make_sections(
     study: Study, relations: list[tuple[str, Relation]], photos: Photos | None, notes: list[str]
 ) -> Iterator[Section]:
     """Sections that have something to show; what cannot be made goes to `notes`."""
-    makers: list[tuple[str, Callable[[Section], None]]] = [
-        ("Accuracy in each session", lambda s: _accuracy(s, study)),
-        ("Confusion between base and novel", lambda s: _rates(s, study)),
-        ("Base/novel trade-off", lambda s: s.show(tradeoff(study))),
-        ("Headroom", lambda s: _headroom(s, study)),
-        ("γ ablation", lambda s: _gamma(s, study)),
-        ("Plug and play", lambda s: _plug(s, study)),
-        ("Probability per class", lambda s: _with_artifact(s, study, softmax)),
-        ("Confusion matrices", lambda s: _confusion(s, study)),
-        ("Swallowed classes", lambda s: _swallowed(s, study, photos)),
-        ("Single classes", lambda s: _classes(s, study)),
-        ("Decision regions", lambda s: _with_artifact(s, study, tsne)),
-        ("β and similarity", lambda s: _similarity(s, study, relations)),
-        ("Calibration", lambda s: _calibration(s, study)),
-        ("Time and memory", lambda s: _costs(s, study)),
-        ("How this was measured", lambda s: _measured(s, study)),
-    ]
-    for title, make in makers:
-        section = Section(anchor=_anchor(title), title=title)
-        attempt(title, lambda make=make, section=section: make(section), notes)  # type: ignore[misc]
-        if not section.empty:
-            yield section
+    makers: dict[str, Callable[[], Iterable[Item]]] = {
+        "Accuracy in each session": lambda: _accuracy(study),
+        "Confusion between base and novel": lambda: _rates(study),
+        "Base/novel trade-off": lambda: [result_figures.tradeoff(study)],
+        "Headroom": lambda: _headroom(study),
+        "γ ablation": lambda: _gamma(study),
+        "Plug and play": lambda: _plug(study),
+    }
+    method = study.focus
+    if method in study.artifacts:
+        makers |= {
+            "Probability per class": lambda: [class_figures.softmax(study, method)],
+            "Confusion matrices": lambda: [
+                class_figures.confusion(study, method),
+                class_tables.pairs_table(study, method),
+            ],
+            "Swallowed classes": lambda: _swallowed(study, method, photos),
+            "Single classes": lambda: _classes(study),
+            "Decision regions": lambda: [tsne(study, method)],
+            "β and similarity": lambda: _similarity(study, method, relations),
+            "Calibration": lambda: [
+                class_figures.reliability_figure(study, method),
+                class_tables.calibration_table(study),
+            ],
+        }
+    makers |= {
+        "Time and memory": lambda: [run_tables.costs_table(study)],
+        "How this was measured": lambda: _measured(study),
+    }
+    for title, make in makers.items():
+        items = attempt(title, lambda make=make: list(make()), notes)  # type: ignore[misc]
+        if shown := [item for item in items or () if item is not None]:
+            yield Section(title, shown)
 
 
-def _accuracy(section: Section, study: Study) -> None:
-    section.tables.append(sessions_table(study))
-    section.show(curves(study))
-    found = difference_table(study)
-    section.tables += [found] if found else []
+def _accuracy(study: Study) -> Iterator[Item]:
+    yield result_figures.curves(study)
+    yield result_tables.sessions_table(study)
+    yield result_tables.difference_table(study)
     if study.results.random_draws() and "canonical" in study.results.draws:
         title = "The published (canonical) draw"
-        section.folded.append(summary_table(study, ["canonical"], "canonical", title))
-    if not is_quoted_set("sessions", study.dataset):
-        section.folded.append(quoted_table())
+        yield Folded(result_tables.summary_table(study, ["canonical"], "canonical", title))
+    yield _elsewhere(study, "sessions")
 
 
-def _rates(section: Section, study: Study) -> None:
+def _rates(study: Study) -> Iterator[Item]:
     if study.sessions < 1:
-        section.words.append("There is no session after the base session, so no novel image.")
+        yield "There is no session after the base session, so no novel image."
         return
-    section.show(rates(study))
-    section.tables += [rate_table(study, "fpr"), rate_table(study, "fpr_mirror")]
-    if not is_quoted_set("fpr", study.dataset):
-        section.folded.append(quoted_rates())
+    yield result_figures.rates(study)
+    yield result_tables.rate_table(study, "fpr")
+    yield result_tables.rate_table(study, "fpr_mirror")
+    yield _elsewhere(study, "fpr")
 
 
-def _headroom(section: Section, study: Study) -> None:
-    table = headroom_table(study)
+def _headroom(study: Study) -> Iterator[Item]:
+    table = run_tables.headroom_table(study)
     if table is not None:
-        section.words += WORDS
-        section.tables.append(table)
+        yield from run_tables.ORACLES_MEAN
+        yield table
 
 
-def _gamma(section: Section, study: Study) -> None:
-    sweep = gamma_sweep(study)
+def _gamma(study: Study) -> Iterator[Item]:
+    sweep = result_tables.gamma_sweep(study)
     if sweep is None:
-        section.words.append("No run here varies γ: `cala ablate gamma` makes them.")
+        yield "No run here varies γ; `cala ablate gamma` makes such runs."
         return
-    section.tables.append(gamma_table(study, sweep))
-    section.show(gamma_curve(sweep))
+    yield result_figures.gamma_curve(sweep)
+    yield result_tables.gamma_table(study, sweep)
+    yield _elsewhere(study, "gamma")
 
 
-def _plug(section: Section, study: Study) -> None:
-    if not plug_pairs(study):
-        section.words.append(
+def _plug(study: Study) -> Iterator[Item]:
+    table = result_tables.plug_table(study)
+    if table.rows:
+        yield table
+    else:
+        yield (
             "No method was run both with and without an adapter in the same metric. For example: "
-            "--methods nearest-mean,nearest-mean+cala."
+            "`--methods nearest-mean,nearest-mean+cala`."
         )
-    section.tables.append(plug_table(study))
+    yield _elsewhere(study, "plug")
 
 
-def _with_artifact(section: Section, study: Study, draw: Callable[..., object]) -> None:
-    if study.focus in study.artifacts:
-        section.show(draw(study, study.focus))  # type: ignore[arg-type]
+def _elsewhere(study: Study, part: str) -> Folded | None:
+    table = elsewhere(part, study.dataset)
+    return Folded(table) if table else None
 
 
-def _confusion(section: Section, study: Study) -> None:
-    if study.focus in study.artifacts:
-        section.show(confusion(study, study.focus))
-        section.tables.append(pairs_table(study, study.focus))
-
-
-def _swallowed(section: Section, study: Study, photos: Photos | None) -> None:
-    artifact = study.artifacts.get(study.focus)
-    if artifact is None or artifact.n_base == artifact.n_classes:
+def _swallowed(study: Study, method: str, photos: Photos | None) -> Iterator[Item]:
+    artifact = study.artifacts[method]
+    if artifact.n_base == artifact.n_classes:
         return
-    section.show(swallowed_figure(study, study.focus))
-    section.tables.append(swallowed_table(study, study.focus))
+    yield class_figures.swallowed_figure(study, method)
+    yield class_tables.swallowed_table(study, method)
     if photos is not None:
-        section.examples = examples(photos, swallowed(artifact), artifact.names())
-        if not section.examples:
-            section.words.append(
-                f"No folder below {photos.folder.name} is named like one of these classes, so no "
-                "example image is shown."
-            )
+        found = find_examples(photos, class_tables.swallowed(artifact), artifact.names())
+        yield found or f"{photos.folder.name} has no folder named like one of these classes."
 
 
-def _classes(section: Section, study: Study) -> None:
-    gains = class_gains(study)
+def _classes(study: Study) -> Iterator[Item]:
+    gains = class_tables.class_gains(study)
     if gains is not None:
-        section.show(classes(study, gains))
-        section.tables.append(gains_table(study, gains))
+        yield class_figures.classes(study, gains)
+        yield class_tables.gains_table(study, gains)
 
 
-def _similarity(section: Section, study: Study, relations: list[tuple[str, Relation]]) -> None:
-    artifact = study.artifacts.get(study.focus)
-    found = relation(artifact) if artifact else None
+def _similarity(study: Study, method: str, others: list[tuple[str, Relation]]) -> Iterator[Item]:
+    found = relation(study)
     if found is not None:
-        section.show(similarity(study, study.focus, found, relations))
-    elif artifact is not None and study.adapter(study.focus):
-        section.words.append(
-            f"{study.focus} gives every novel class the same β, or there is only one: no relation "
-            "can be shown."
-        )
+        yield similarity(study, method, found, others)
+    elif study.adapter(method):
+        yield f"{method} gives every novel class the same β, or there is only one."
 
 
-def _calibration(section: Section, study: Study) -> None:
-    if study.focus in study.artifacts:
-        section.show(reliability_figure(study, study.focus))
-    table = calibration_table(study)
-    section.tables += [table] if table else []
-
-
-def _costs(section: Section, study: Study) -> None:
-    table = costs_table(study)
-    section.tables += [table] if table else []
-
-
-def _measured(section: Section, study: Study) -> None:
+def _measured(study: Study) -> Iterator[Item]:
     for i, run in enumerate(study.runs):
-        name = "protocol" if len(study.runs) == 1 else f"protocol-{i + 1}"
-        target = section.tables if i == 0 else section.folded
-        target.append(protocol_table(run, name))
-
-
-def _anchor(title: str) -> str:
-    names = {"γ": "gamma", "β": "beta"}
-    words = "".join(names.get(c, c if c.isalnum() else " ") for c in title.lower())
-    return "-".join(words.split())
+        table = run_tables.protocol_table(
+            run, f"protocol-{i + 1}" if study.runs[1:] else "protocol"
+        )
+        yield Folded(table) if i else table

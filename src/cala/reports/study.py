@@ -1,4 +1,4 @@
-"""Runs that can be compared, put together: the same data, protocol and queries."""
+"""A study: runs that can be compared, on the same data, protocol and queries."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 
 from cala.files import shown
 from cala.records import Record
-from cala.reports.artifact import Artifact
-from cala.reports.headroom import Headroom
-from cala.reports.naming import adapter_of, host_of
-from cala.reports.run import Run
+from cala.reports.runs import Artifact, Headroom, Run
 from cala.results import Results
 from cala.statistics import Estimate
 
 NOTHING = Estimate(math.nan, math.nan, 0)
 
-#: Methods whose before and after are shown first, if they are there.
-FAVOURITES = ("cala", "nearest-mean+cala", "cala-plus", "nearest-mean+cala-plus", "la")
+#: Hosts of adapters that are named alone.
+OWN_HOSTS = {
+    **dict.fromkeys(("la", "cala", "cala-literal", "auto"), "nearest-mean"),
+    "cala-plus": "calibrated-mean",
+}
 
 
 @dataclass
@@ -29,15 +29,12 @@ class Study:
 
     results : of methods, named `run: method` where runs share names
     artifacts, costs : by the same names
-    gammas : (method, γ at inference) -> the name in `gamma_results`
     """
 
     runs: list[Run]
     results: Results
     artifacts: dict[str, Artifact]
-    gamma_results: Results
     costs: dict[str, dict[str, float]] = field(default_factory=dict)
-    gammas: dict[tuple[str, float], str] = field(default_factory=dict)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -45,9 +42,7 @@ class Study:
 
     @property
     def dataset(self) -> str:
-        protocol = self.config.get("protocol")
-        name = protocol.get("name") if isinstance(protocol, dict) else None
-        return shown(self.config.get("dataset") or name or self.runs[0].path.name)
+        return shown(self.config.get("dataset") or self.runs[0].path.name)
 
     @property
     def split(self) -> str:
@@ -55,26 +50,20 @@ class Study:
 
     @property
     def sessions(self) -> int:
-        return min(run.sessions for run in self.runs)
+        return self.runs[0].sessions
 
     @property
     def n_classes(self) -> int:
-        return max(
-            (r.n_classes for r in self.results.records if r.session == self.sessions), default=0
-        )
+        return max(r.n_classes for r in self.results.records)
 
     @property
     def n_base(self) -> int:
-        known = max((r.n_classes for r in self.results.records if r.session == 0), default=0)
-        return known or max((a.n_base for a in self.artifacts.values()), default=0)
+        return min(r.n_classes for r in self.results.records)
 
     @property
     def headroom(self) -> dict[str, Headroom]:
         """By metric, of the first run that has it."""
-        held: dict[str, Headroom] = {}
-        for run in self.runs:
-            held = {**run.headroom, **held}
-        return held
+        return {m: found for run in reversed(self.runs) for m, found in run.headroom.items()}
 
     @property
     def methods(self) -> list[str]:
@@ -92,25 +81,25 @@ class Study:
 
     @property
     def focus(self) -> str:
-        """The method whose before and after are shown."""
-        adapted = [m for m in self.methods if m in self.artifacts and self.adapter(m)]
-        for name in FAVOURITES:
-            if name in adapted:
-                return name
-        shown = adapted or [m for m in self.methods if m in self.artifacts]
-        return shown[-1] if shown else self.methods[-1]
+        """The method whose before and after are shown: the headline's, which is the last listed.
+
+        Where that one has no adapter or no artifact, the last that has.
+        """
+        drawn = [m for m in self.methods if m in self.artifacts]
+        adapted = [m for m in drawn if self.adapter(m)]
+        return (adapted or drawn or self.methods)[-1]
 
     def host(self, method: str) -> str | None:
         """The method of this study that `method` is without its adapter, in the same metric."""
         artifact = self.artifacts.get(method)
         meta = artifact.meta if artifact else {}
-        name = meta.get("host") if meta.get("adapter") else host_of(method)
-        found = _same_run(method, name) if name else None
+        run, host, _ = split_method(method)
+        found = run + str(meta.get("host") or host)
         if found not in self.methods or found == method:
             return None
-        other = self.artifacts.get(str(found))
+        other = self.artifacts.get(found)
         metrics = {a.meta.get("metric") for a in (artifact, other) if a and a.meta.get("metric")}
-        return str(found) if len(metrics) <= 1 else None
+        return found if len(metrics) <= 1 else None
 
     def per_session(self, method: str, column: str) -> list[Estimate]:
         """Sessions 0 to T over the study's draws; nothing where the method has none of them."""
@@ -125,7 +114,7 @@ class Study:
     def adapter(self, method: str) -> str | None:
         artifact = self.artifacts.get(method)
         named = artifact.meta.get("adapter") if artifact else None
-        return str(named) if named else adapter_of(method)
+        return str(named) if named else split_method(method)[2]
 
 
 def make_studies(runs: Sequence[Run]) -> list[Study]:
@@ -137,62 +126,39 @@ def make_studies(runs: Sequence[Run]) -> list[Study]:
     return [_study(group) for group in groups.values()]
 
 
+def split_method(method: str) -> tuple[str, str, str | None]:
+    """The prefix of its run, the host and the adapter in a method's name.
+
+    >>> split_method("a: teen+la"), split_method("cala"), split_method("teen")
+    (('a: ', 'teen', 'la'), ('', 'nearest-mean', 'cala'), ('', 'teen', None))
+    """
+    run, found, name = method.rpartition(": ")
+    host, plus, adapter = name.rpartition("+")
+    if plus:
+        return run + found, host, adapter
+    return run + found, OWN_HOSTS.get(name, name), name if name in OWN_HOSTS else None
+
+
 def _study(runs: list[Run]) -> Study:
-    plain = [r for r in runs if _gamma(r) is None]
-    varied = [r for r in runs if _gamma(r) is not None]
-    names = [m for run in plain for m in dict.fromkeys(r.method for r in run.records)]
+    """Runs that vary γ at inference count as methods only where there are no others."""
+    main = [run for run in runs if run.gamma is None]
+    names = [method for run in main for method in run.methods]
     records: list[Record] = []
     artifacts: dict[str, Artifact] = {}
     costs: dict[str, dict[str, float]] = {}
-    for run in plain or varied:
-        for method in dict.fromkeys(r.method for r in run.records):
-            alone = bool(plain) and names.count(method) == 1
-            name = method if alone else f"{shown(run.path.name)}: {method}"
-            records += [replace(r, method=name) for r in run.records if r.method == method]
+    for run in main or runs:
+        for method, own in run.methods.items():
+            name = method if names.count(method) == 1 else f"{shown(run.path.name)}: {method}"
+            records += [replace(r, method=name) for r in own]
             if method in run.artifacts:
                 artifacts[name] = run.artifacts[method]
             if method in run.costs:
                 costs[name] = run.costs[method]
-    gammas: dict[tuple[str, float], str] = {}
-    gamma_records: list[Record] = []
-    for run in varied:
-        gamma = _gamma(run) or 0.0
-        for method in dict.fromkeys(r.method for r in run.records):
-            name = f"{method}, γ={gamma:g}"
-            gammas[method, gamma] = name
-            gamma_records += [replace(r, method=name) for r in run.records if r.method == method]
-    sessions = min(run.sessions for run in runs)
-    return Study(
-        runs,
-        Results([r for r in records if r.session <= sessions]),
-        artifacts,
-        Results([r for r in gamma_records if r.session <= sessions]),
-        costs,
-        gammas,
-    )
-
-
-def _gamma(run: Run) -> float | None:
-    """γ at inference where the run sets it."""
-    gamma = run.config.get("gamma")
-    if not isinstance(gamma, int | float) or isinstance(gamma, bool):
-        return None
-    return float(gamma) if math.isfinite(gamma) else None
+    return Study(runs, Results(records), artifacts, costs)
 
 
 def _key(run: Run) -> str:
     config = run.config
-    embeddings = config.get("embeddings")
-    parts = [
-        config.get("dataset") or run.path.name,
-        config.get("protocol"),
-        config.get("split"),
-        embeddings.get("fingerprint") if isinstance(embeddings, dict) else None,
-    ]
-    return json.dumps(parts, sort_keys=True, default=str)
-
-
-def _same_run(method: str, name: str) -> str:
-    """`name` as it is called beside `method`: with the same prefix of its run."""
-    prefix, found, _ = method.rpartition(": ")
-    return f"{prefix}: {name}" if found else name
+    fingerprint = (config.get("embeddings") or {}).get("fingerprint")
+    parts = [config.get("dataset") or run.path.name, config.get("protocol"), config.get("split")]
+    return json.dumps([*parts, fingerprint], sort_keys=True, default=str)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from cala.errors import InputError
 from cala.files import shown
-from cala.reports.tables.confused import Swallowed
+from cala.reports.class_tables import Swallowed
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".ppm")
-DEPTH, SIZE, EACH, SHOWN = 3, 96, 3, 6
+DEPTH, SIZE, EACH, MOST = 3, 96, 3, 6
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,18 @@ class Example:
     base_images: list[str]
 
 
+@dataclass(frozen=True)
+class Examples:
+    """Of several novel classes."""
+
+    examples: list[Example]
+
+
 def find_photos(folder: Path) -> Photos:
     """Folders down to a small depth, by name."""
     if not folder.is_dir():
-        raise InputError(f"--images {shown(folder)} is no folder: give one with a folder per class")
+        fix = "give one with a folder per class"
+        raise InputError(f"--images {shown(folder)} is not a folder", fix, field="images")
     found: dict[str, list[Path]] = {}
     for place, inside, _ in os.walk(folder):
         path = Path(place)
@@ -49,17 +57,17 @@ def find_photos(folder: Path) -> Photos:
     return Photos(folder, found)
 
 
-def examples(photos: Photos, worst: list[Swallowed], names: list[str]) -> list[Example]:
-    """Of the worst cases whose two classes both have images."""
+def find_examples(photos: Photos, worst: list[Swallowed], names: list[str]) -> Examples | None:
+    """Of the worst cases whose two classes both have images; None if no case has."""
     made: list[Example] = []
     for case in worst:
-        if len(made) == SHOWN:
+        if len(made) == MOST:
             break
         column, share = case.by[0]
         novel, base = (_thumbnails(photos, names[c]) for c in (case.column, column))
         if novel and base:
             made.append(Example(names[case.column], names[column], share, novel, base))
-    return made
+    return Examples(made) if made else None
 
 
 def _thumbnails(photos: Photos, name: str) -> list[str]:

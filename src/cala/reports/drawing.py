@@ -1,21 +1,30 @@
-"""A figure with its words, and how it is written."""
+"""One look for all figures, and how they are written.
+
+A palette that colour-blind readers can tell apart (Okabe and Ito's, without its yellow), line
+styles and markers that survive printing in grey. matplotlib is imported when one is drawn.
+"""
 
 from __future__ import annotations
 
+import html
 import io
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cala.files import atomic, write_text
-from cala.reports.figures.style import COLOURS, GRID, INK, MUTED, PAPER
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+INK, MUTED, GRID, PAPER = "#1a1a1a", "#666666", "#dcdcdc", "#ffffff"
+#: The first is for what others are compared with.
+COLOURS = ("#4d4d4d", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+BASE, NOVEL = COLOURS[1], COLOURS[2]
+WIDTH = 7.4
 PNG_DPI = 160
-
 #: Colours that the page sets itself, so that figures follow light and dark.
 VARIABLES = {
     INK: "--ink",
@@ -63,7 +72,7 @@ def inline(svg: str, name: str, alt: str) -> str:
     width = re.search(r'\swidth="([\d.]+)pt"', opening)
     inches = float(width[1]) / 72 if width else 7.0
     opening = re.sub(r'\s(width|height)="[^"]*"', "", opening)
-    words = f'style="--inches: {inches:.1f}" role="img" aria-label="{_attribute(alt)}"'
+    words = f'style="--inches: {inches:.1f}" role="img" aria-label="{html.escape(alt)}"'
     return f"{opening} {words}>{rest}"
 
 
@@ -76,5 +85,21 @@ def _tidy(svg: str) -> str:
     )
 
 
-def _attribute(words: str) -> str:
-    return words.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
+def clipped(name: str, most: int = 24) -> str:
+    """A name short enough for a figure.
+
+    >>> clipped("a class with quite a long name", 12)
+    'a class wit…'
+    """
+    return name if len(name) <= most else name[: most - 1].rstrip() + "…"
+
+
+def make_figure(
+    columns: int, height: float, width: float = WIDTH, **options: Any
+) -> tuple[Figure, list[Axes]]:
+    """A figure with panels side by side."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots(1, columns, squeeze=False, **options)[0]
+    return figure, list(axes)

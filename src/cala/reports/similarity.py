@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.stats import pearsonr
 
-from cala.reports.artifact import Array, Artifact
-from cala.reports.figures.picture import Picture
-from cala.reports.figures.style import COLOURS, MUTED, NOVEL, make_figure
-from cala.reports.naming import clipped
+from cala.reports.drawing import COLOURS, MUTED, NOVEL, Picture, clipped, make_figure
+from cala.reports.runs import Array
 from cala.reports.study import Study
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True)
@@ -30,9 +32,12 @@ class Relation:
         return pearson(self.similarity, self.beta)
 
 
-def relation(artifact: Artifact) -> Relation | None:
-    """None where β is the same for all classes, as it is for LA, or where there are too few."""
-    if not artifact.has("beta", "similarity") or artifact["similarity"].size == 0:
+def relation(study: Study) -> Relation | None:
+    """Of the focus; None where β is the same for all classes, as for LA, or for too few."""
+    artifact = study.artifacts.get(study.focus)
+    if artifact is None or not artifact.has("beta", "similarity"):
+        return None
+    if artifact["similarity"].size == 0:
         return None
     nearest = artifact["similarity"].max(1).astype(float)
     draws = 1
@@ -58,11 +63,9 @@ def pearson(x: Array, y: Array) -> tuple[float, float, float]:
     """
     if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return (float("nan"),) * 3
-    r = float(np.clip(np.corrcoef(x, y)[0, 1], -0.999999, 0.999999))
-    if len(x) < 4:
-        return r, float("nan"), float("nan")
-    half = 1.96 / np.sqrt(len(x) - 3)
-    return r, float(np.tanh(np.arctanh(r) - half)), float(np.tanh(np.arctanh(r) + half))
+    found = pearsonr(x, y)
+    low, high = found.confidence_interval() if len(x) > 3 else (float("nan"), float("nan"))
+    return float(found.statistic), float(low), float(high)
 
 
 def in_words(found: tuple[float, float, float], n: int) -> str:
@@ -77,6 +80,22 @@ def in_words(found: tuple[float, float, float], n: int) -> str:
     return f"r = {r:+.2f}{inside} (n = {n} classes; {sign})".replace("-", "−")
 
 
+def meaning(found: tuple[float, float, float], similarity_to: str) -> str:
+    """What the sign of a correlation with β says, beside what the paper reports."""
+    r, low, high = found
+    if r != r or low <= 0 <= high:
+        return f"β does not clearly depend on {similarity_to}."
+    if r > 0:
+        return (
+            f"β grows with {similarity_to}: the more a novel class resembles base classes, the "
+            "more it is favoured over them, as the paper reports."
+        )
+    return (
+        f"β falls with {similarity_to}: the more a novel class resembles base classes, the less it "
+        "is favoured over them, since that costs base images; the paper reports the opposite."
+    )
+
+
 def similarity(
     study: Study, method: str, found: Relation, others: list[tuple[str, Relation]]
 ) -> Picture:
@@ -86,30 +105,24 @@ def similarity(
     panels = list(axes)
     if several:
         _data_sets(panels.pop(0), others)
-    bars: dict[str, Any] = {
-        "color": NOVEL,
-        "marker": "^",
-        "ls": "",
-        "ms": 5,
-        "elinewidth": 0.7,
-        "ecolor": MUTED,
-    }
+    bars: dict[str, Any] = {"color": NOVEL, "marker": "^", "ls": "", "ms": 5}
+    bars |= {"elinewidth": 0.7, "ecolor": MUTED}
+    n, near = len(found.beta), pearson(found.nearest, found.beta)
     panels[0].errorbar(found.similarity, found.beta, found.beta_sd, found.similarity_sd, **bars)
-    panels[0].set_title(f"r = {found.correlation[0]:+.2f}".replace("-", "−"))
-    panels[0].set_xlabel("mean similarity to base")
-    panels[0].set_ylabel("β of the class")
-    near = pearson(found.nearest, found.beta)
     panels[1].errorbar(found.nearest, found.beta, found.beta_sd, **bars)
-    panels[1].set_title(f"r = {near[0]:+.2f}".replace("-", "−"))
-    panels[1].set_xlabel("similarity to the nearest base")
-    n = len(found.beta)
-    bars_mean = (
-        f"bars: standard deviation over {found.draws} draws" if found.draws > 1 else "one draw"
-    )
+    for panel, (r, *_), label in (
+        (panels[0], found.correlation, "mean similarity to base"),
+        (panels[1], near, "similarity to the nearest base"),
+    ):
+        panel.set(title=f"r = {r:+.2f}".replace("-", "−"), xlabel=label)
+    panels[0].set_ylabel("β of the class")
+    several_draws = f"bars: standard deviation over {found.draws} draws"
+    bars_mean = several_draws if found.draws > 1 else "one draw"
     caption = (
         f"β that {method} gives each of the n = {n} novel classes ({bars_mean}). With mean "
         f"similarity: {in_words(found.correlation, n)}. With the nearest base class: "
-        f"{in_words(near, n)}. The paper reports a positive relation."
+        f"{in_words(near, n)}. {meaning(found.correlation, 'mean similarity')} "
+        f"{meaning(near, 'similarity to the nearest base class')}"
     )
     if several:
         caption += " Left: mean and standard deviation over the novel classes of each data set."
@@ -117,10 +130,7 @@ def similarity(
     return Picture("similarity", "β and similarity to base", caption, alt, figure)
 
 
-def _data_sets(axes: object, others: list[tuple[str, Relation]]) -> None:
-    from matplotlib.axes import Axes
-
-    assert isinstance(axes, Axes)
+def _data_sets(axes: Axes, others: list[tuple[str, Relation]]) -> None:
     for i, (name, r) in enumerate(others, 1):
         x, y = r.similarity.mean(), r.beta.mean()
         spread = r.beta.std(ddof=1)
@@ -131,7 +141,5 @@ def _data_sets(axes: object, others: list[tuple[str, Relation]]) -> None:
             clipped(name, 14), (x, y + up * spread), xytext=(0, 9 * up), ha="center", va="center",
             textcoords="offset points", fontsize=8, color=colour,
         )  # fmt: skip
-    axes.set_title("data sets")
+    axes.set(title="data sets", xlabel="mean similarity to base", ylabel="β, mean of the classes")
     axes.margins(0.25)
-    axes.set_xlabel("mean similarity to base")
-    axes.set_ylabel("β, mean of the classes")

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy import ndimage
 
-from cala.reports.artifact import Array, Artifact
-from cala.reports.figures.picture import Picture
-from cala.reports.figures.style import COLOURS, INK, PAPER, make_figure
-from cala.reports.naming import clipped
+from cala.reports.drawing import COLOURS, INK, PAPER, Picture, clipped, make_figure
+from cala.reports.runs import Array, Artifact
 from cala.reports.study import Study
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 NOVEL_SHOWN, BASE_EACH, GRID, FAINT = 2, 2, 140, 0.3
+SMALLEST = 20  # places of a region that is outlined
 NEEDED = ("sample", "sample_labels", "sample_logits", "shift", "prototypes")
 
 
@@ -35,17 +38,15 @@ class Plane:
 
 def choose(artifact: Artifact) -> list[int]:
     """The novel classes that lose most to base without the adapter, and who takes them."""
-    counts = artifact.confusion("before")
-    counts = artifact["confusion"] if counts is None else counts
-    b, size = artifact.n_base, artifact.n_classes
-    total = counts.sum(1).clip(min=1)
-    lost = counts[b:, :b].sum(1) / total[b:]
+    b = artifact.n_base
+    taken = artifact.shares("before")[:, :b]
+    lost = taken[b:].sum(1)
     novel = [b + int(i) for i in np.argsort(-lost, kind="stable")[:NOVEL_SHOWN]]
     base: list[int] = []
     for column in novel:
-        takers = [int(i) for i in np.argsort(-counts[column, :b], kind="stable") if i not in base]
+        takers = [int(i) for i in np.argsort(-taken[column], kind="stable") if i not in base]
         base += takers[:BASE_EACH]
-    return [c for c in [*sorted(base), *novel] if c < size]
+    return [*sorted(base), *novel]
 
 
 def plane(artifact: Artifact) -> Plane | None:
@@ -65,14 +66,9 @@ def plane(artifact: Artifact) -> Plane | None:
     flat = TSNE(
         2, perplexity=perplexity, metric="cosine", init="pca", random_state=0, max_iter=500
     ).fit_transform(vectors.astype(np.float64))
-    return Plane(
-        columns,
-        flat[: len(rows)],
-        own,
-        artifact["sample_logits"][rows][:, columns].astype(float),
-        artifact["shift"][columns].astype(float),
-        flat[len(rows) :],
-    )
+    logits = artifact["sample_logits"][rows][:, columns].astype(float)
+    shift = artifact["shift"][columns].astype(float)
+    return Plane(columns, flat[: len(rows)], own, logits, shift, flat[len(rows) :])
 
 
 def tsne(study: Study, method: str) -> Picture | None:
@@ -83,52 +79,48 @@ def tsne(study: Study, method: str) -> Picture | None:
         return None
     names = artifact.names()
     n_base = sum(c < artifact.n_base for c in found.columns)
-    figure, axes = make_figure(2, 4.1, sharex=True, sharey=True)
-    x, y, near, close = _grid(found)
-    kept = {}
-    for panel, title, shift in (
-        (axes[0], "without adapter", 0 * found.shift),
-        (axes[1], "with adapter", found.shift),
-    ):
-        adjusted = found.logits + shift
-        around = (near @ adjusted).reshape(len(y), len(x), -1)
-        region = around.argmax(-1)
-        panel.imshow(
-            _tint(region, close), extent=(x[0], x[-1], y[0], y[-1]), origin="lower", aspect="auto"
-        )
-        if 0 < n_base < around.shape[-1]:
-            lead = around[..., n_base:].max(-1) - around[..., :n_base].max(-1)
-            if lead.min() < 0 < lead.max():
-                lead[close < FAINT] = np.nan
-                panel.contour(x, y, lead, levels=[0.0], colors=INK, linewidths=1.0)
-        novel = found.own >= n_base
-        kept[title] = int((adjusted.argmax(1) == found.own)[novel].sum())
-        panel.set_title(f"{title}: {kept[title]} of {novel.sum()} novel right")
-        _points(panel, found, n_base)
-        panel.set_xticks([])
-        panel.set_yticks([])
-        panel.grid(False)
-    handles = [
-        axes[0].plot([], [], _marker(k, n_base), color=_colour(k), ls="")[0]
-        for k in range(len(found.columns))
-    ]
     labels = [
         f"{clipped(names[c], 30)} ({'base' if k < n_base else 'novel'})"
         for k, c in enumerate(found.columns)
     ]
-    wide = max(map(len, labels)) > 24 or len(labels) < 5
-    figure.legend(handles, labels, loc="outside lower center", ncols=2 if wide else 3)
+    figure, axes = make_figure(2, 4.1, sharex=True, sharey=True)
+    x, y, near, close = _grid(found)
+    kept = {}
+    extent = (x[0], x[-1], y[0], y[-1])
+    for panel, title, factor in zip(axes, ("without adapter", "with adapter"), (0, 1), strict=True):
+        adjusted = found.logits + factor * found.shift
+        around = (near @ adjusted).reshape(len(y), len(x), -1)
+        tinted = _tint(around.argmax(-1), close)
+        panel.imshow(tinted, extent=extent, origin="lower", aspect="auto")
+        if 0 < n_base < around.shape[-1]:
+            lead = around[..., n_base:].max(-1) - around[..., :n_base].max(-1)
+            if lead.max() > 0:
+                inside = np.minimum(lead / lead.max(), close - FAINT)
+                inside[[0, -1]] = inside[:, [0, -1]] = -FAINT  # so that every line closes
+                parts, _ = ndimage.label(inside > 0)
+                inside[(np.bincount(parts.flat) < SMALLEST)[parts]] = -FAINT
+                panel.contour(x, y, inside, levels=[0.0], colors=INK, linewidths=1.0)
+        novel = found.own >= n_base
+        kept[title] = int((adjusted.argmax(1) == found.own)[novel].sum())
+        _points(panel, found, n_base, labels)
+        title = f"{title}: {kept[title]} of {novel.sum()} novel right"
+        panel.set(title=title, xticks=[], yticks=[])
+        panel.grid(False)
+    columns = 2 if max(map(len, labels)) > 24 or len(labels) < 5 else 3
+    shown = axes[0].get_legend_handles_labels()
+    figure.legend(*shown, loc="outside lower center", ncols=columns)
     caption = (
         f"t-SNE (cosine) of n = {len(found.points)} {study.split} images of the "
         f"{len(found.columns) - n_base} novel classes that lose most to base and of the base "
         f"classes that take them; large and outlined: prototypes; {artifact.draw} draw. "
-        "Regions are a sketch: no map leads from this plane back to embeddings, so each place "
-        "shows the winner, among these classes, of the logits of the images around it, computed in "
-        "the full space "
-        "and averaged with a Gaussian kernel, fainter where no image is near. The drawn line "
-        "bounds the novel classes. Counts are of real predictions among these classes."
+        "Regions are a sketch, since no map leads from this plane back to embeddings: each place "
+        "shows which of these classes wins on the images around it, fainter where none is near. "
+        "Lines enclose the novel classes. Counts are of real predictions among these classes."
     )
-    alt = "t-SNE of six classes; with the adapter the regions of novel classes are larger."
+    alt = (
+        f"t-SNE of {len(found.columns)} classes; novel images right: {kept['without adapter']} "
+        f"without the adapter, {kept['with adapter']} with it."
+    )
     return Picture("tsne", "Decision regions", caption, alt, figure)
 
 
@@ -150,15 +142,11 @@ def _grid(found: Plane) -> tuple[Array, Array, Array, Array]:
     return x, y, weight / weight.sum(1, keepdims=True), close
 
 
-def _points(panel: object, found: Plane, n_base: int) -> None:
-    from matplotlib.axes import Axes
-
-    assert isinstance(panel, Axes)
-    for k in range(len(found.columns)):
-        rows = found.own == k
-        style: dict[str, Any] = {"color": _colour(k), "mec": PAPER, "mew": 0.4, "ls": ""}
-        panel.plot(*found.points[rows].T, _marker(k, n_base), ms=5, **style)
-        panel.plot(*found.stars[k], _marker(k, n_base), ms=11, color=_colour(k), mec=INK, mew=1.3)
+def _points(panel: Axes, found: Plane, n_base: int, labels: list[str]) -> None:
+    for k, label in enumerate(labels):
+        style: dict[str, Any] = {"marker": _marker(k, n_base), "color": _colour(k), "ls": ""}
+        panel.plot(*found.points[found.own == k].T, ms=5, mec=PAPER, mew=0.4, label=label, **style)
+        panel.plot(*found.stars[k], ms=11, mec=INK, mew=1.3, **style)
 
 
 def _colour(k: int) -> str:
