@@ -195,7 +195,7 @@ def test_two_processes_in_one_folder(finished_run, embeddings):
     with FileLock(finished_run / ".lock"):
         done = cala(*small_run(embeddings, finished_run))
     assert done.returncode == 2
-    assert "another process is running in" in done.stderr
+    assert "in use by another process" in done.stderr
 
 
 def test_json_is_the_summary(finished_run, embeddings):
@@ -344,7 +344,7 @@ def test_what_could_not_be_trained_is_a_note_with_the_method(embeddings, tmp_pat
         (["run", "x", "--embeddings", "E", "--methods", "calla"], "did you mean 'cala'"),
         (["run", "x", "--embeddings", "E", "--draws", "some"], "draws 'some': give canonical"),
         (["run", "x", "--embeddings", "E", "--draws", "random:0"], "draws 'random:0'"),
-        (["run", "x", "--embeddings", "E", "--draws", "canonical"], "no published shot list"),
+        (["run", "x", "--embeddings", "E", "--draws", "canonical"], "has no published shots"),
         (["run", "x", "--embeddings", "E", "--split", "train"], "unknown split 'train'"),
         (["run", "x", "--embeddings", "E", "--metric", "l2"], "unknown metric 'l2'"),
         (["run", "x", "--embeddings", "E", "--base", "50"], "base is 50 of 12 classes"),

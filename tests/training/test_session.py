@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from cala.encoders import Transform
 from cala.encoders.weights import load_encoder_file, save_encoder
-from cala.errors import DamagedFile, InputError
+from cala.errors import DamagedFile, InputError, StateError
 from cala.training.checkpoint import load_checkpoint, save_checkpoint
 from cala.training.images import base_rows
 from cala.training.recipes import RECIPES
@@ -271,7 +271,7 @@ def test_disk_full_keeps_the_old_checkpoint(tmp_path, monkeypatch):
 def test_one_process_at_a_time(tmp_path):
     out = tmp_path / "shared"
     out.mkdir()
-    with FileLock(out / "lock"), pytest.raises(InputError, match="another process is training"):
+    with FileLock(out / "lock"), pytest.raises(StateError, match="another process"):
         train_base(session(out))
     assert train_base(session(out), stop=stop_after(2)) is None
     assert train_base(session(out), resume=True) is not None
@@ -298,7 +298,7 @@ def test_leftovers_of_a_killed_run_are_cleared(tmp_path):
         (out / f".{name}.0123456789abcdef.tmp").touch()
     mine = out / f".{CHECKPOINT}.mine.tmp"
     mine.touch()
-    with FileLock(out / "lock"), pytest.raises(InputError, match="another process"):
+    with FileLock(out / "lock"), pytest.raises(StateError, match="another process"):
         train_base(session(out))
     assert len(list(out.glob(".*.tmp"))) == 4  # they may be the other process's
     train_base(session(out), stop=stop_after(1))

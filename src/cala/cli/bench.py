@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cala.cli.options import BenchOptions
+from cala.cli.options import BenchOptions, check_test
 from cala.cli.progress import Bars
 from cala.errors import InputError
 
@@ -31,6 +31,7 @@ def load(dataset: str, methods: list[str], options: BenchOptions) -> BenchTask:
     from cala.benchmark.task import Encoding, ProtocolOverrides, load_task
     from cala.cli.progress import progress_bar
 
+    check_test(options.test)
     files = parse_host_option("--embeddings", options.embeddings or (), methods)
     encoders = parse_host_option("--encoder", options.encoder or (), methods)
     both = [host for host in files.per_host if host in encoders.per_host]

@@ -30,11 +30,11 @@ def compare(
     reference: str | None = REFERENCE,
     as_json: bool = SUMMARY_AS_JSON,
 ) -> None:
-    """Show runs side by side; differences are paired over the draws that runs share.
+    """Show runs side by side, with paired differences.
 
-    Runs with other draws or test images than the reference are shown without differences. A method
-    that several runs have is named RUN: METHOD, as in the table. A folder of `cala ablate` stands
-    for the runs in it.
+    Pairs are the draws that runs share; runs with other draws or test images than the reference
+    have no differences. A method that several runs have is named RUN: METHOD, as in the table. A
+    folder of `cala ablate` stands for the runs in it.
 
     Example: cala compare runs/a runs/b --reference "b: cala"
     """

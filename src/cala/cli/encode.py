@@ -20,6 +20,7 @@ from cala.cli.options import (
     TEST,
     THREADS,
     VIEWS,
+    check_test,
     options_class,
     with_options,
 )
@@ -166,6 +167,7 @@ def open_set(
     from cala.cli.progress import progress
     from cala.data.sets import open_images
 
+    check_test(test)
     options: dict[str, Any] = {} if test is None else {"holdout": test}
     with progress(quiet):
         images = open_images(path, kind, on_bad="skip" if skip_bad else "raise", **options)

@@ -156,6 +156,14 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     return call
 
 
+def check_test(test: float | None) -> None:
+    from cala.errors import InputError
+
+    if test is not None and not 0 < test < 1:
+        fix = "use a fraction between 0 and 1, such as 0.2"
+        raise InputError(f"--test is {test}", fix, field="test")
+
+
 def comma_separated(text: str) -> list[str]:
     """Names in order, without repeats."""
     from cala.errors import InputError

@@ -8,10 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from cala.errors import InputError, install
-from cala.files import clear_leftovers, reason, shown
+from cala.files import clear_leftovers, shown
+from cala.storage import locked_folder
 
 CHECKPOINT, ENCODER, LOG, CONFIG = (
     "checkpoint.safetensors",
@@ -22,31 +21,12 @@ CHECKPOINT, ENCODER, LOG, CONFIG = (
 
 
 @contextmanager
-def locked(out: Path) -> Iterator[None]:
+def locked_run(out: Path) -> Iterator[None]:
     """The folder for this process alone, created if need be; removes leftovers of killed ones."""
-    lock = FileLock(out / "lock", timeout=0)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except Timeout:
-        raise InputError(
-            f"another process is training in {shown(out)}",
-            "wait for it, or choose another folder",
-            field="out",
-            code="busy",
-        ) from None
-    except OSError as error:
-        raise InputError(
-            f"cannot write to the folder {shown(out)} ({reason(error)})",
-            "choose another one",
-            field="out",
-        ) from error
-    try:
+    with locked_folder(out, "lock"):
         for name in (CHECKPOINT, ENCODER, LOG, CONFIG):
             clear_leftovers(out / name)
         yield
-    finally:
-        lock.release()
 
 
 def begun_error(out: Path) -> InputError:

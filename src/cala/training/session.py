@@ -51,7 +51,7 @@ from cala.training.run_dir import (
     LOG,
     begun_error,
     check_same,
-    locked,
+    locked_run,
 )
 
 SELECTIONS = ("last", "validation")
@@ -177,7 +177,7 @@ def train_base(
             field="batch",
         )
     make_model(session)  # what cannot be made is said before anything is read or written
-    with locked(session.out) if session.ranks.rank == 0 else nullcontext():
+    with locked_run(session.out) if session.ranks.rank == 0 else nullcontext():
         begun = _begun(session, resume)
         if begun is not None:
             if session.budget is not None:  # decided once
