@@ -296,11 +296,11 @@ BAD_FITS = [
     ({"y": lambda y: y + 0.5}, "continuous"),
     ({"y": lambda y: y.astype("S")}, "labels are bytes"),
     ({"fake": np.zeros((3, 4, 5))}, "fake has shape \\(3, 4, 5\\)"),
-    ({"fake": np.full((3, 4, 64), np.nan)}, "fake contains NaN"),
-    ({"fake": np.ones((12, 4, 64)), "pairs": [[0, 1]]}, "pairs has shape \\(1, 2\\)"),
+    ({"fake": np.full((3, 4, 64), np.nan)}, "fake classes contain NaN"),
+    ({"fake": np.ones((12, 4, 64)), "pairs": [[0, 1]]}, "pairs is int64 of shape \\(1, 2\\)"),
     ({"holdout": "some"}, "unknown holdout 'some'"),
     ({"holdout": [True]}, "holdout is bool of shape \\(1,\\)"),
-    ({"holdout": np.zeros(int(BASE.sum()), bool)}, "holdout marks no row"),
+    ({"holdout": np.zeros(int(BASE.sum()), bool)}, "marks 0 rows"),
 ]
 
 

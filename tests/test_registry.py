@@ -100,7 +100,7 @@ def package(tmp_path):
         from dataclasses import replace
 
         from cala.heads.nearest_mean import NearestMean
-        from cala.heads.recipe import LA
+        from cala.heads.adapter_training import LA
 
 
         class Flipped(NearestMean):

@@ -96,6 +96,10 @@ class BaseQueryWarning(UserWarning):
     """Base queries may be images that trained the encoder, so base looks safer than it is."""
 
 
+class CacheWarning(UserWarning):
+    """The cache cannot be used, so everything is computed again."""
+
+
 class DivergenceWarning(UserWarning):
     """An adapter was trained with a loss that has no minimum; its shifts mean nothing."""
 

@@ -84,7 +84,7 @@ def test_the_scale_of_the_file_belongs_to_the_cosine():
     assert fit_method("nearest-mean", scaled, PROTOCOL, scale=7.0).scale == 7.0
     for data, options in ((scaled, {"metric": "whitened"}), (DATA, {})):
         fitted = fit_method("nearest-mean", data, PROTOCOL, **options)
-        assert fitted.scale_option == "auto"
+        assert fitted.config["scale"] == "auto"
         assert fitted.scale not in (0.0, 11.0)
 
 

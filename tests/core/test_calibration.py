@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax, softmax
 
-from cala.core.cala import PrototypeTable, cosine_logits, leave_one_out, normalise
+from cala.core.cala import Episode, PrototypeTable, cosine_logits, normalise
 from cala.core.calibration import (
     RIDGE_ROWS,
     SHARPEST,
@@ -15,6 +15,7 @@ from cala.core.calibration import (
     Temperature,
     fit_concentration,
     fit_scale,
+    leave_one_out,
     standardised_tightness,
 )
 
@@ -110,13 +111,15 @@ def test_probabilities_of_huge_logits_are_numbers():
 @pytest.mark.parametrize("true", [0.7, 3.0])
 def test_the_temperature_that_made_the_rows_is_found_on_each_side(true):
     rng = np.random.default_rng(0)
-    parts = []
+    played, shifts = [], []
     for n_base in (3, 4):  # trials differ in how many of the classes are base
         logits = rng.normal(scale=4, size=(4000, 6))
         side = np.where(logits.argmax(1) < n_base, 1.0, true)[:, None]
         noise = rng.gumbel(size=logits.shape)
-        parts.append((logits, (logits / side + noise).argmax(1), n_base))
-    found = Temperature.of(parts)
+        columns = (logits / side + noise).argmax(1)
+        played.append(Episode(None, None, (logits, columns)))
+        shifts.append(np.zeros(6 - n_base))
+    found = Temperature.of(played, shifts)
     assert found.base == pytest.approx(1.0, rel=0.1)
     assert found.novel == pytest.approx(true, rel=0.1)
 
@@ -130,6 +133,8 @@ def test_a_few_rows_that_are_all_right_are_no_certainty():
 
 
 def test_nothing_says_nothing():
-    assert Temperature.of([]) == Temperature(1.0, 1.0)
-    logits = np.array([[50.0, 0.0]])
-    assert SHARPEST <= Temperature.of([(logits, np.array([0]), 1)]).base <= SOFTEST
+    assert Temperature.of([], []) == Temperature(1.0, 1.0)
+    assert Temperature.of([Episode(None, None)], [np.zeros(1)]) == Temperature(1.0, 1.0)
+    one = Episode(None, None, (np.array([[50.0, 0.0]]), np.array([0])))
+    assert SHARPEST <= Temperature.of([one], [np.zeros(1)]).base <= SOFTEST
+    assert Temperature.of([one], [np.full(1, 60.0)]).base == 1.0, "a novel class wins now"

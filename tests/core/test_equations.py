@@ -20,13 +20,12 @@ from cala.core.cala import (
     Scores,
     adjusted_logits,
     cosine_logits,
-    leave_one_out,
     mix,
     normalise,
     novel_shift,
     similarity,
 )
-from cala.core.calibration import fit_scale
+from cala.core.calibration import fit_scale, leave_one_out
 from cala.core.metric import WhitenedMetric, fit_whitening
 
 SIZES = st.tuples(

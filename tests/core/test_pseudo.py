@@ -13,13 +13,11 @@ from cala.core.cala import (
     PrototypeTable,
     Queries,
     Scores,
-    Session,
     normalise,
     play,
 )
-from cala.core.fakes import FakePool, draw_pairs
+from cala.core.fakes import EpisodePlan, FakePool, draw_episode, draw_fakes, draw_pairs
 from cala.core.operating_point import choose_delta, pseudo_trade_off, thinned
-from cala.core.pseudo import EpisodePlan, draw_episode, draw_fakes
 from cala.metrics import trade_off
 from core.training_problem import HELDOUT
 
@@ -113,10 +111,7 @@ def test_an_episode_is_played_session_by_session():
     unit = normalise(rng.normal(size=(8, 3)))
     host = Cosine(PrototypeTable.of([(unit[:2], np.arange(2))], 2, 3), (4, 9))
     queries = Queries(unit[6:], np.array([0, 3]), np.array([-1, -1]))
-    sessions = [
-        Session(unit[2:5], np.array([0, 1, 1])),
-        Session(unit[5:6], np.array([2])),
-    ]
+    sessions = [(unit[2:5], np.array([0, 1, 1])), (unit[5:6], np.array([2]))]
     base = normalise(host.table.means)
     played = play(host, iter(sessions), queries, base)
     assert host.told == [[10, 11], [12]]

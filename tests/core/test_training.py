@@ -14,7 +14,7 @@ from cala.core import cala as module
 from cala.core.adapters import KINDS, OPTIMISERS, MLPAdapter, ScalarAdapter, SummaryAdapter, adam
 from cala.core.cala import AdapterLoss, ClassContext, mean_loss, train_by_steps, train_convex
 from cala.errors import InputError
-from cala.heads.recipe import AdapterRecipe
+from cala.heads.adapter_training import AdapterRecipe
 from core.training_problem import EPISODES, HELDOUT, N_BASE
 
 ALL = [e.context for e in EPISODES]

@@ -11,7 +11,7 @@ import pytest
 from cala import CalaClassifier
 from cala.core.fakes import FakePool
 from cala.errors import BaseQueryWarning, FallbackWarning, InputError
-from cala.estimator.arguments import fake_pool, holdout_mask, seed_of
+from cala.estimator.arguments import holdout_mask, seed_of
 from cala.heads import BaseData, make_head
 from problems import blobs
 
@@ -69,7 +69,10 @@ def test_numbers_of_any_make_are_numbers(scale):
     model = fit(scale=scale)
     assert model._head.host.scale == 16.0
     assert fit(max_base_loss=np.float32(0.125)).delta_ == fit(max_base_loss=0.125).delta_
-    assert make_head("nearest-mean", shrinkage=np.float32(2), metric="whitened").shrinkage == 2.0
+    assert (
+        make_head("nearest-mean", shrinkage=np.float32(2), metric="whitened").config["shrinkage"]
+        == 2.0
+    )
 
 
 def test_the_largest_seeds_are_seeds():
@@ -149,18 +152,21 @@ def test_only_directions_of_fakes_count(size):
     ("fake", "pairs", "message"),
     [
         (None, PAIRS, "pairs without fake"),
-        (FAKE, PAIRS + 0.5, "pairs contains 1.5: give whole numbers"),
-        (FAKE, np.where(PAIRS == 0, np.nan, PAIRS), "pairs contains nan: give whole numbers"),
+        (FAKE, PAIRS + 0.5, "pairs is float64"),
+        (FAKE, np.where(PAIRS == 0, np.nan, PAIRS), "pairs is float64"),
         (FAKE, PAIRS.astype(str), "pairs is <U"),
-        (FAKE, [[1, 2], [3]], "pairs is no array"),
-        (5.0, None, "fake has shape \\(\\)"),
-        (FAKE.astype(str), None, "type <U.*: give numbers"),
-        ([[1.0], [2.0, 3.0]], None, "fake is no array"),
+        (FAKE, PAIRS[:3], r"pairs is int64 of shape \(3, 2\)"),
+        (FAKE, np.zeros_like(PAIRS), "pairs names one class twice"),
+        (FAKE, [[1, 2], [3]], "pairs is not an array"),
+        (5.0, None, r"fake has shape \(\)"),
+        (FAKE.astype(str), None, "type <U"),
+        (np.full_like(FAKE, np.nan), None, "fake classes contain NaN"),
+        ([[1.0], [2.0, 3.0]], None, "fake is not an array"),
     ],
 )
 def test_unusable_fakes_are_named(fake, pairs, message):
     with pytest.raises(InputError, match=message):
-        fake_pool(fake, pairs)
+        fit(fake=fake, pairs=pairs)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +175,7 @@ def test_unusable_fakes_are_named(fake, pairs, message):
         (np.array(["yes"] * ROWS), "holdout is <U3 of shape"),
         (np.array(["yes", None] * (ROWS // 2), dtype=object), "holdout is object of shape"),
         (np.ones(ROWS), "holdout is float64 of shape"),
-        ([[True], [True, False]], "holdout is no array"),
+        ([[True], [True, False]], "holdout is not an array"),
         ("some", "unknown holdout 'some'"),
     ],
 )

@@ -30,10 +30,10 @@ def test_same_answers_as_the_estimator():
     ("rows", "message"),
     [
         (X[0], r"shape \(6,\)"),
-        (X[:, :5], "5 columns: give 6"),
+        (X[:, :5], "5 dimensions"),
         (X.astype(str), "type <U"),
         (np.where(X[0, 0] == X, np.nan, X), "NaN or infinity"),
-        ([[1.0, 2.0], [3.0]], "no array"),
+        ([[1.0, 2.0], [3.0]], "not an array"),
         (X[:0], r"shape \(0, 6\)"),
     ],
 )
@@ -47,8 +47,9 @@ def test_rows_that_are_refused(rows, message):
 
 
 def test_labels_of_another_number():
-    with pytest.raises(InputError, match="one label for each of 200 rows"):
+    with pytest.raises(InputError) as error:
         GrowingClassifier().fit(X, Y[:-1])
+    assert error.value.field == "y"
 
 
 def test_no_labels():

@@ -39,15 +39,16 @@ def test_who_reads_during_a_change_sees_the_state_before_it(model, method, monke
     monkeypatch.setattr(growing, "PREDICT_ROWS", 100)
     model.partial_fit(*shots(12))
     expected = getattr(model, method)(X)
-    real, changes = AdaptedHead.logits, []
+    real, changes = AdaptedHead.unit_logits, []
 
-    def logits(self, features):
-        found = real(self, features)
+    def logits(self, unit, members=None):
+        found = real(self, unit, members)
         if not changes:
-            changes.append(model.partial_fit(*shots(13)).forget(0).forget(12))
+            changes.append("begun")
+            model.partial_fit(*shots(13)).forget(0).forget(12)
         return found
 
-    monkeypatch.setattr(AdaptedHead, "logits", logits)
+    monkeypatch.setattr(AdaptedHead, "unit_logits", logits)
     np.testing.assert_array_equal(getattr(model, method)(X), expected)
     assert changes
     assert model.classes_.tolist() == [*range(1, 12), 13]
@@ -55,14 +56,15 @@ def test_who_reads_during_a_change_sees_the_state_before_it(model, method, monke
 
 def test_a_new_fit_of_another_dimension_does_not_reach_who_reads(model, monkeypatch):
     expected = model.predict(X)
-    real, changes = AdaptedHead.logits, []
+    real, changes = AdaptedHead.unit_logits, []
 
-    def logits(self, features):
+    def logits(self, unit, members=None):
         if not changes:
-            changes.append(model.fit(X[BASE][:, :4], Y[BASE] + 100, holdout="all"))
-        return real(self, features)
+            changes.append("begun")
+            model.fit(X[BASE][:, :4], Y[BASE] + 100, holdout="all")
+        return real(self, unit, members)
 
-    monkeypatch.setattr(AdaptedHead, "logits", logits)
+    monkeypatch.setattr(AdaptedHead, "unit_logits", logits)
     monkeypatch.setattr(growing, "PREDICT_ROWS", 100)
     np.testing.assert_array_equal(model.predict(X), expected)
     assert model.n_features_in_ == 4

@@ -15,7 +15,7 @@ from cala.core.cala import ClassContext
 from cala.core.fakes import FakePool, draw_pairs
 from cala.errors import FallbackWarning, InputError
 from cala.heads import BaseData, make_head, restore_head
-from cala.heads.recipe import CALA, CALA_PLUS
+from cala.heads.adapter_training import CALA, CALA_PLUS
 from cala.metrics import session_metrics
 from problems import blobs, first_of
 
@@ -145,7 +145,7 @@ def test_operating_points_trade_base_for_novel(method):
 
 def test_few_pairs_fall_back_to_one_shift_and_say_so():
     x, y = blobs(4, 10, 6)
-    with pytest.warns(FallbackWarning, match="6 fake classes are too few"):
+    with pytest.warns(FallbackWarning, match="6 fake classes"):
         head = make_head("cala", adapter=QUICK).fit_base(BaseData(x, y))
     assert head.trained_as.adapter == "scalar"
     assert isinstance(head.adapter, ScalarAdapter)

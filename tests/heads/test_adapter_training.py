@@ -13,9 +13,8 @@ from cala.core.adapters import KINDS, Adapter
 from cala.core.fakes import FakePool, draw_pairs, mix_features
 from cala.errors import FallbackWarning
 from cala.heads import ADAPTERS, BaseData, make_head, method_names, restore_head
-from cala.heads.adapter_training import train_adapter
+from cala.heads.adapter_training import CALA, LA, train_adapter
 from cala.heads.nearest_mean import NearestMean
-from cala.heads.recipe import CALA, LA
 from problems import blobs, first_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::cala.errors.BaseQueryWarning")
@@ -47,10 +46,12 @@ def test_training_reads_the_hosts_own_logits():
         seen = []
         head = make_head("nearest-mean", scale=8.0).fit_base(BaseData(X, Y))
         host = handicapped(head, handicap, seen)
-        trained = train_adapter(host, LA, BaseData(X, Y), seed=0)
+        adapter, recipe, judged = train_adapter(host, LA, BaseData(X, Y), seed=0)
+        assert recipe == LA
+        assert len(judged) == LA.heldout_episodes
         assert len(seen) == LA.episodes + LA.heldout_episodes
         assert all(seen), "base queries are left out of their own prototypes"
-        alphas.append(trained.adapter.parameters[0])
+        alphas.append(adapter.parameters[0])
     assert alphas[1] == pytest.approx(alphas[0] + 1.5, abs=1e-3)
     assert alphas[2] == pytest.approx(alphas[0] - 0.5, abs=1e-3)
 
@@ -76,9 +77,9 @@ def test_the_summary_adapter_reads_inputs_standardised_on_the_fakes(monkeypatch)
     learned = []
     real = module.train_convex
 
-    def fit(adapter, episodes, heldout, loss, **options):
+    def fit(adapter, episodes, *others):
         learned.extend(episodes)
-        return real(adapter, episodes, heldout, loss, **options)
+        return real(adapter, episodes, *others)
 
     monkeypatch.setattr(module, "train_convex", fit)
     head = make_head("cala-plus", adapter=QUICK).fit_base(BaseData(X, Y))
@@ -135,7 +136,7 @@ def test_all_at_once_is_session_by_session_where_columns_stay(monkeypatch):
     for kind in (NearestMean, Recorder):
         data = BaseData(X, Y)
         host = kind(scale=8.0).fit_base(data)
-        trained.append(train_adapter(host, replace(LA, **SESSIONS), data, seed=0).adapter)
+        trained.append(train_adapter(host, replace(LA, **SESSIONS), data, seed=0)[0])
     assert [n for n, _ in played] == 4 * [1] + 4 * [3]
     for (_, once), (_, parts) in zip(played[:4], played[4:], strict=True):
         for name in ("scores", "context"):
@@ -148,6 +149,7 @@ class Distance(Adapter):
     """β from the similarity to the nearest base class: weight·max(S) + offset."""
 
     linear = True
+    layout: ClassVar = {"weights": (2,)}
 
     def __init__(self):
         self.parameters = np.zeros(2)
@@ -160,13 +162,6 @@ class Distance(Adapter):
 
     def gradient(self, inputs, by_beta):
         return by_beta @ inputs
-
-    def arrays(self):
-        return {**super().arrays(), "parameters": self.parameters}
-
-    def load(self, arrays):
-        super().load(arrays)
-        self.parameters = arrays["parameters"]
 
 
 @pytest.fixture
@@ -205,6 +200,6 @@ def test_a_new_kind_of_adapter_falls_back_to_la():
     """Nothing of it was chosen but the shots."""
     assert replace(CALA, adapter="distance", shots=(3,)).as_la() == replace(LA, shots=(3,))
     x, y = blobs(4, 10, 6)
-    with pytest.warns(FallbackWarning, match="6 fake classes are too few"):
+    with pytest.warns(FallbackWarning, match="6 fake classes"):
         head = make_head("distance", adapter=QUICK).fit_base(BaseData(x, y))
     assert head.trained_as.adapter == "scalar"

@@ -169,10 +169,11 @@ def test_the_automatic_scale_reads_held_out_rows_only():
 
 
 def test_selection_and_the_curve_use_held_out_pairs(monkeypatch):
+    import cala.heads.adapted as wrapper
     import cala.heads.adapter_training as module
 
     pools, curves, fits = [], [], []
-    real_draw, real_curve = module.draw_episode, module.pseudo_trade_off
+    real_draw, real_curve = module.draw_episode, wrapper.pseudo_trade_off
     real_fit = module.train_by_steps
 
     def draw(pool, plan, rng):
@@ -183,12 +184,12 @@ def test_selection_and_the_curve_use_held_out_pairs(monkeypatch):
         curves.append((episodes, shifts))
         return real_curve(episodes, shifts)
 
-    def fit(adapter, episodes, heldout, loss, rng, **options):
+    def fit(adapter, episodes, heldout, *others):
         fits.append((episodes, heldout))
-        return real_fit(adapter, episodes, heldout, loss, rng, **options)
+        return real_fit(adapter, episodes, heldout, *others)
 
     monkeypatch.setattr(module, "draw_episode", draw)
-    monkeypatch.setattr(module, "pseudo_trade_off", curve)
+    monkeypatch.setattr(wrapper, "pseudo_trade_off", curve)
     monkeypatch.setattr(module, "train_by_steps", fit)
     quick = {"episodes": 5, "heldout_episodes": 3, "epochs": 1, "steps": 5}
     head = make_head("cala", adapter=quick).fit_base(BaseData(X[FEW], Y[FEW]))

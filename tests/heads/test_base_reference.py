@@ -99,6 +99,27 @@ def test_the_bound_is_kept_after_a_way_through_state(task, fitted):
     assert again.delta == head.delta
 
 
+@pytest.mark.parametrize("novel_first", [True, False])
+def test_the_bound_is_kept_on_base_classes_as_they_are_now(task, fitted, novel_first):
+    """Base rows that come later move base prototypes, and with them what is right."""
+    head = fitted.fork()
+    head.set_operating_point(max_base_loss=0.05)
+    x, y = task.rows([0, 1, 2], 300)
+    changes = [task.rows([10, 11], 5), (x + 25, y)]
+    for change in changes if novel_first else changes[::-1]:
+        head.add(*change)
+    tensors = head.state()["tensors"]
+    logits = head.host.unit_logits(tensors["kept.rows"], tensors["kept.own"])
+    base, novel = logits[:, :BASE], logits[:, BASE:] + head.beta[BASE:] * head.gamma
+    right = base.argmax(1) == tensors["kept.own"]
+    allowed = losses_within(0.05, int(tensors["kept.queries"].sum()))
+
+    def lost(delta):
+        return int((right & (novel.max(1) + delta > base.max(1))).sum())
+
+    assert 0 < lost(head.delta) <= allowed < lost(head.delta + 0.01)
+
+
 def test_forgetting_a_class_gives_back_what_it_cost(task, fitted):
     head = fitted.fork()
     head.set_operating_point(max_base_loss=0.05)

@@ -333,8 +333,9 @@ def test_bad_labels_are_named_and_change_nothing(head):
 
 def test_forgetting_what_is_not_there_changes_nothing(head):
     before = snapshot(head)
-    with pytest.raises(InputError, match="class 77 is not known: known are 0, 1, 2"):
+    with pytest.raises(InputError) as error:
         head.forget(77)
+    assert error.value.code == "unknown_class"
     assert_same(head, before)
 
 
@@ -380,7 +381,7 @@ def test_too_early_calls_say_what_to_do(method):
         ({"name": "cala", "size": 3}, "nearest-mean has no option 'size': it takes metric"),
         ({"name": "cala", "adapter": {"loss": "best"}}, "unknown loss 'best'"),
         ({"name": "cala", "adapter": {"inputs": "sort"}}, "did you mean 'sorted'"),
-        ({"name": "cala", "adapter": {"shots": ()}}, "shots are \\(\\)"),
+        ({"name": "cala", "adapter": {"shots": ()}}, "shots is 0"),
         ({"name": "cala", "adapter": {"episodes": 0}}, "episodes is 0"),
     ],
 )
@@ -401,7 +402,7 @@ def test_the_order_of_base_classes_does_not_matter(order, method):
 
 
 def test_a_missing_hold_out_is_said():
-    with pytest.warns(BaseQueryWarning, match="rows that it was not trained on"):
+    with pytest.warns(BaseQueryWarning, match="no hold-out"):
         make_head("la", adapter=QUICK).fit_base(BaseData(X[BASE], Y[BASE]))
     with warnings.catch_warnings():
         warnings.simplefilter("error", BaseQueryWarning)

@@ -9,8 +9,8 @@ from cala.core.fakes import draw_pairs, mix_features
 from cala.core.metric import METRICS
 from cala.errors import FallbackWarning
 from cala.heads import ADAPTERS, HEADS, BaseData, make_head, restore_head
+from cala.heads.adapter_training import MANY_SHOTS
 from cala.heads.factory import split_name
-from cala.heads.recipe import MANY_SHOTS
 from cala.heads.rejection import familiarity, fit_rejection
 from problems import blobs, first_of, random_parts
 

@@ -36,7 +36,7 @@ def once(head, x, y, n_classes, skip=None):
     if skip is not None:
         weight[skip] = 0
     target = np.eye(n_classes)[y]
-    gram = phi.T @ (weight[:, None] * phi) + head.ridge * np.eye(phi.shape[1])
+    gram = phi.T @ (weight[:, None] * phi) + head.config["ridge"] * np.eye(phi.shape[1])
     return phi @ np.linalg.solve(gram, phi.T @ (weight[:, None] * target))
 
 
@@ -108,7 +108,7 @@ def test_augmented_rows_are_rows_like_others():
     phi = gaussian_features(np.concatenate(x), head._centres, head.sigma)
     labels = np.concatenate(y)
     weight = np.where(labels < 5, 1.0, 3.0 / 3)
-    gram = phi.T @ (weight[:, None] * phi) + head.ridge * np.eye(phi.shape[1])
+    gram = phi.T @ (weight[:, None] * phi) + head.config["ridge"] * np.eye(phi.shape[1])
     solved = np.linalg.solve(gram, phi.T @ (weight[:, None] * np.eye(8)[labels]))
     expected = gaussian_features(head.metric(X), head._centres, head.sigma) @ solved
     assert np.abs(head.logits(X) - expected).max() < 1e-8
@@ -121,12 +121,12 @@ def test_augmented_rows_are_rows_like_others():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"centres": 0}, "centres is 0: give a whole number from 1 on"),
+        ({"centres": 0}, "centres is 0"),
         ({"centres": 2.5}, "centres is 2.5"),
-        ({"copies": -1}, "copies is -1: give a whole number from 0 on"),
-        ({"sigma": -1}, "sigma is -1: give a positive number"),
-        ({"ridge": 0}, "ridge is 0: give a positive number"),
-        ({"ridge": "auto"}, "ridge is 'auto': give a positive number"),
+        ({"copies": -1}, "copies is -1"),
+        ({"sigma": -1}, "sigma is -1"),
+        ({"ridge": 0}, "ridge is 0"),
+        ({"ridge": "auto"}, "ridge is 'auto'"),
         ({"repeat": float("nan")}, "repeat is nan"),
     ],
 )

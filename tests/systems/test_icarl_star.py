@@ -60,8 +60,8 @@ def test_without_steps_it_is_nearest_mean():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"steps": 2.5}, "steps is 2.5: give a whole number from 0 on"),
-        ({"lr": 0}, "lr is 0: give a number above 0 and below 10"),
+        ({"steps": 2.5}, "steps is 2.5"),
+        ({"lr": 0}, "lr is 0"),
     ],
 )
 def test_bad_options_are_named(options, message):

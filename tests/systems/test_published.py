@@ -15,6 +15,7 @@ from cala.benchmark.runner import fit_configured
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol
 from cala.heads import HEADS
+from cala.heads.factory import head_options
 from cala.systems.published import DATASETS, PUBLISHED, published
 from cala.systems.registry import SYSTEMS
 from cala.training.recipes import RECIPES
@@ -43,8 +44,10 @@ def test_every_data_set_has_numbers_or_a_reason(name, dataset):
     assert all(getattr(recipe, key) == value for key, value in found.base.items())
     assert all(0 < milestone < recipe.epochs for milestone in found.base.get("milestones", ()))
     if name in SYSTEMS:
-        assert found.loss.keys() <= inspect.signature(SYSTEMS[name].objective).parameters.keys()
-    options = inspect.signature(HEADS[name]).parameters.keys()
+        make = SYSTEMS[name].objective
+        options = inspect.signature(make).parameters | inspect.signature(make.__self__).parameters
+        assert found.loss.keys() <= options.keys()
+    options = set(head_options(name))
     assert found.head.keys() <= options
     learns = name in SYSTEMS and SYSTEMS[name].learner is not None
     assert found.session.keys() <= ({"steps"} if learns or name == "bidist-base" else options)

@@ -17,16 +17,16 @@ def info(as_json: bool = AS_JSON) -> None:
 
     Example: cala cache info
     """
-    from cala.files import cache_contents, cache_folder
+    from cala.data.cache import cache_contents, cache_folder
 
     root, found = cache_folder(), cache_contents()
     if as_json:
-        content = {kind: {"files": n, "bytes": size} for kind, (n, size) in found.items()}
+        content = {kind: {"entries": n, "bytes": size} for kind, (n, size) in found.items()}
         typer.echo(json.dumps({"folder": str(root), "contents": content}, indent=1))
         return
     typer.echo(f"{root}")
     for kind, (count, size) in found.items():
-        typer.echo(f"  {kind:<12} {count:>8,} files  {size / 1e6:>10,.1f} MB")
+        typer.echo(f"  {kind:<12} {count:>8,} entries  {size / 1e6:>10,.1f} MB")
     if not found:
         typer.echo("  empty")
 
@@ -40,7 +40,7 @@ def clear(
 
     Example: cala cache clear embeddings --yes
     """
-    from cala.files import cache_contents, clear_cache
+    from cala.data.cache import cache_contents, clear_cache
     from cala.registry import check_choice
 
     found = cache_contents()

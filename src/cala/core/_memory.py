@@ -1,14 +1,16 @@
-"""Memory tricks, private to the package: arrays that only ever grow."""
+"""Memory tricks, private to the package."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from cala.core.rows import Array, Features
+
+KEPT_NUMBERS = 2**24  # of embedded rows: 64 MB in single precision
 
 
 class AppendOnly:
@@ -27,6 +29,11 @@ class AppendOnly:
     def __init__(self, rows: Array) -> None:
         self._buffer = _Buffer(rows, len(rows))
         self.rows = rows
+
+    @classmethod
+    def of(cls, rows: Array | AppendOnly) -> AppendOnly:
+        """Rows that may be append-only already."""
+        return rows if isinstance(rows, AppendOnly) else cls(rows)
 
     def appended(self, new: Array) -> AppendOnly:
         """These rows followed by `new` (m, ...)."""
@@ -55,3 +62,29 @@ class _Buffer:
         self.memory = memory
         self.used = used
         self.lock = threading.Lock()
+
+
+def draw_few_pairs(n_base: int, limit: int, rng: np.random.Generator) -> Array:
+    """`cala.core.fakes.draw_pairs` in memory that grows with `limit` only."""
+    codes = np.empty(0, dtype=np.int64)
+    while len(codes) < limit:
+        drawn = np.sort(rng.integers(n_base, size=(2 * limit, 2)), axis=1)
+        distinct = drawn[drawn[:, 0] != drawn[:, 1]]
+        codes = np.concatenate([codes, distinct[:, 0] * n_base + distinct[:, 1]])
+        codes = codes[np.sort(np.unique(codes, return_index=True)[1])]
+    return np.column_stack(np.divmod(codes[:limit], n_base))
+
+
+def embedded_rows(
+    embed: Callable[[Array], Array], features: Features, rows: Array
+) -> Callable[[Array], Array]:
+    """Some rows (m,) of features, embedded: a function from places among them (k,) to (k, e).
+
+    All are embedded at once, or, where that would be a second copy of a large set, as they are
+    asked for.
+    """
+    width = embed(features[rows[:1]]).shape[1] if len(rows) else 0
+    if len(rows) * width > KEPT_NUMBERS:
+        return lambda places: embed(features[rows[places]])
+    unit = embed(features[rows])
+    return lambda places: unit[places]

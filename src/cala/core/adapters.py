@@ -5,30 +5,35 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
+from numpy.random import Generator
 
 from cala.core.rows import Array
-from cala.registry import Registry, check_choice
+from cala.registry import Registry
 
 if TYPE_CHECKING:
     from cala.core.cala import ClassContext
 
 INPUTS = ("raw", "sorted", "softmax")
+Step: TypeAlias = Callable[[Array, Array], Array]
+"""An optimiser's step: gradient (p,), parameters (p,) -> parameters (p,)."""
 
 
 class Adapter(ABC):
     """Maps the context of F classes to β (F,).
 
     parameters : (p,) float64, all that training changes
+    layout : names and shapes of the arrays that the parameters consist of, in their order
     linear : β is linear in the parameters, the last of which is an offset
-    low, high : (n_inputs,) the range of inputs that the training classes covered: what lies
-        outside is clamped, since nothing was learned there
+    low, high : (n_inputs,) the range of inputs that the training classes covered: what is outside
+        is clamped, since nothing was learned there
     """
 
     linear: ClassVar[bool] = False
+    layout: Mapping[str, tuple[int, ...]] = {}
     parameters: Array
     low: Array | float = -np.inf
     high: Array | float = np.inf
@@ -54,36 +59,29 @@ class Adapter(ABC):
     def gradient(self, inputs: Array, by_beta: Array) -> Array:
         """Derivative by the parameters (p,), given that by β (F,)."""
 
+    def parts(self, dtype: Any = np.float64) -> dict[str, Array]:
+        """The parameters as the arrays that they consist of."""
+        ends = np.cumsum([math.prod(shape) for shape in self.layout.values()], dtype=int)
+        pieces = np.split(self.parameters.astype(dtype, copy=False), ends)
+        named = zip(self.layout.items(), pieces, strict=False)  # nothing is left behind the last
+        return {name: piece.reshape(shape) for (name, shape), piece in named}
+
     def arrays(self) -> dict[str, Array]:
         """Everything learned, by name, as a model on disk keeps it."""
         clamped = isinstance(self.low, np.ndarray)
-        return {"low": np.asarray(self.low), "high": np.asarray(self.high)} if clamped else {}
+        bounds = {"low": np.asarray(self.low), "high": np.asarray(self.high)} if clamped else {}
+        return {**self.parts(), **bounds}
 
     def load(self, arrays: dict[str, Array]) -> None:
         """Take over what `arrays` gave; a range is missing where none was learned."""
         self.low, self.high = arrays.get("low", -np.inf), arrays.get("high", np.inf)
+        if self.layout:
+            self.layout = {name: arrays[name].shape for name in self.layout}
+            parts = [arrays[name].ravel() for name in self.layout]
+            self.parameters = np.concatenate(parts).astype(np.float64)
 
     def __call__(self, context: ClassContext) -> Array:
         return self.score(self.inputs(context))
-
-
-class NoAdapter(Adapter):
-    """β = 0: the host as it is."""
-
-    def __init__(self) -> None:
-        self.parameters = np.zeros(0)
-
-    def calibrate(self, contexts: Sequence[ClassContext]) -> None:
-        """It reads nothing."""
-
-    def read(self, context: ClassContext) -> Array:
-        return np.zeros((len(context), 0), context.shots.dtype)
-
-    def score(self, inputs: Array) -> Array:
-        return np.zeros(len(inputs), inputs.dtype)
-
-    def gradient(self, inputs: Array, by_beta: Array) -> Array:
-        return self.parameters
 
 
 class ScalarAdapter(Adapter):
@@ -92,7 +90,7 @@ class ScalarAdapter(Adapter):
     linear = True
 
     def __init__(self) -> None:
-        self.parameters = np.zeros(1)
+        self.layout, self.parameters = {"alpha": (1,)}, np.zeros(1)
 
     def calibrate(self, contexts: Sequence[ClassContext]) -> None:
         """It reads nothing."""
@@ -106,11 +104,20 @@ class ScalarAdapter(Adapter):
     def gradient(self, inputs: Array, by_beta: Array) -> Array:
         return np.array([by_beta.sum()])
 
-    def arrays(self) -> dict[str, Array]:
-        return {"alpha": self.parameters}
 
-    def load(self, arrays: dict[str, Array]) -> None:
-        self.parameters = arrays["alpha"].astype(np.float64)
+class NoAdapter(ScalarAdapter):
+    """β = 0: the host as it is."""
+
+    linear = False
+
+    def __init__(self) -> None:
+        self.parameters = np.zeros(0)
+
+    def score(self, inputs: Array) -> Array:
+        return np.zeros(len(inputs), inputs.dtype)
+
+    def gradient(self, inputs: Array, by_beta: Array) -> Array:
+        return self.parameters
 
 
 def adapter_inputs(similarity: Array, kind: str, tau: float = 1.0) -> Array:
@@ -140,21 +147,22 @@ class MLPAdapter(Adapter):
         self,
         n_base: int,
         *,
-        rng: np.random.Generator,
+        rng: Generator,
         inputs: str = "sorted",
         tau: float = 1.0,
         hidden: tuple[int, ...] = (64, 64),
         zero_start: bool = True,
     ) -> None:
-        check_choice("adapter input", inputs, INPUTS)
         self.kind, self.tau = inputs, tau
-        self.sizes = list(itertools.pairwise((n_base, *hidden, 1)))
-        layers = [
-            rng.uniform(-1, 1, (n_in + 1) * n_out) / math.sqrt(n_in) for n_in, n_out in self.sizes
-        ]
+        layers, sizes = [], itertools.pairwise((n_base, *hidden, 1))
+        layout: dict[str, tuple[int, ...]] = {}
+        for index, (n_in, n_out) in enumerate(sizes):
+            layout[f"layers.{2 * index}.weight"] = (n_out, n_in)
+            layout[f"layers.{2 * index}.bias"] = (n_out,)
+            layers.append(rng.uniform(-1, 1, (n_in + 1) * n_out) / math.sqrt(n_in))
         if zero_start:
             layers[-1][:] = 0
-        self.parameters = np.concatenate(layers)
+        self.layout, self.parameters = layout, np.concatenate(layers)
 
     def read(self, context: ClassContext) -> Array:
         return adapter_inputs(context.similarity, self.kind, self.tau)
@@ -164,47 +172,26 @@ class MLPAdapter(Adapter):
 
     def _forward(self, inputs: Array) -> list[Array]:
         """The inputs of every layer, and the output of the last."""
-        values = [inputs]
-        for index, (weight, bias) in enumerate(self._layers(inputs.dtype)):
+        values, layers = [inputs], self._layers(inputs)
+        for index, (weight, bias) in enumerate(layers, start=1):
             out = values[-1] @ weight.T + bias
-            values.append(out if index == len(self.sizes) - 1 else np.maximum(out, 0))
+            values.append(out if index == len(layers) else np.maximum(out, 0))
         return values
 
     def gradient(self, inputs: Array, by_beta: Array) -> Array:
-        values = self._forward(inputs)
+        values, layers = self._forward(inputs), self._layers(inputs)
         error = by_beta[:, None]
         parts: list[Array] = []
-        for index in reversed(range(len(self.sizes))):
+        for index in reversed(range(len(layers))):
             parts += [error.sum(0), (error.T @ values[index]).ravel()]
             if index:
-                weight = self._layers(inputs.dtype)[index][0]
-                error = (error @ weight) * (values[index] > 0)
+                error = (error @ layers[index][0]) * (values[index] > 0)
         return np.concatenate(parts[::-1])
 
-    def _layers(self, dtype: np.dtype[np.floating] | None = None) -> list[tuple[Array, Array]]:
-        """Weight (out, in) and bias (out,) of every layer, as views of the parameters."""
-        found, start = [], 0
-        parameters = self.parameters if dtype is None else self.parameters.astype(dtype)
-        for n_in, n_out in self.sizes:
-            middle, end = start + n_in * n_out, start + (n_in + 1) * n_out
-            found.append((parameters[start:middle].reshape(n_out, n_in), parameters[middle:end]))
-            start = end
-        return found
-
-    def arrays(self) -> dict[str, Array]:
-        found = super().arrays()
-        for index, (weight, bias) in enumerate(self._layers()):
-            found[f"layers.{2 * index}.weight"], found[f"layers.{2 * index}.bias"] = weight, bias
-        return found
-
-    def load(self, arrays: dict[str, Array]) -> None:
-        super().load(arrays)
-        names = [
-            f"layers.{2 * i}.{part}" for i in range(len(self.sizes)) for part in ("weight", "bias")
-        ]
-        self.parameters = np.concatenate([arrays[name].ravel() for name in names]).astype(
-            np.float64
-        )
+    def _layers(self, inputs: Array) -> list[tuple[Array, Array]]:
+        """Weight (out, in) and bias (out,) of every layer, in the precision of the inputs."""
+        parts = list(self.parts(inputs.dtype).values())
+        return list(zip(parts[::2], parts[1::2], strict=True))
 
 
 class SummaryAdapter(Adapter):
@@ -219,7 +206,7 @@ class SummaryAdapter(Adapter):
     def __init__(self, n_base: int, *, top: int = 5) -> None:
         self.top = min(top, n_base)
         width = self.top + 3
-        self.parameters = np.zeros(width + 1)
+        self.layout, self.parameters = {"weight": (width,), "bias": (1,)}, np.zeros(width + 1)
         self.mean, self.spread = np.zeros(width), np.ones(width)
 
     def calibrate(self, contexts: Sequence[ClassContext]) -> None:
@@ -250,25 +237,16 @@ class SummaryAdapter(Adapter):
         return np.column_stack([top, *rest])
 
     def arrays(self) -> dict[str, Array]:
-        offset = self.parameters[-1:]
-        return {
-            **super().arrays(),
-            "weight": self.parameters[:-1],
-            "bias": offset,
-            "mean": self.mean,
-            "spread": self.spread,
-        }
+        return {**super().arrays(), "mean": self.mean, "spread": self.spread}
 
     def load(self, arrays: dict[str, Array]) -> None:
         super().load(arrays)
-        parts = [arrays["weight"], arrays["bias"]]
-        self.parameters = np.concatenate(parts).astype(np.float64)
         self.top = len(self.parameters) - 4
         self.mean, self.spread = (arrays[k].astype(np.float64) for k in ("mean", "spread"))
 
 
-def adam(lr: float) -> Callable[[Array, Array], Array]:
-    """An Adam step: gradient (p,), parameters (p,) -> parameters (p,)."""
+def adam(lr: float) -> Step:
+    """Adam with the usual numbers."""
     first: Array | float = 0.0
     second: Array | float = 0.0
     count = 0
@@ -285,8 +263,8 @@ def adam(lr: float) -> Callable[[Array, Array], Array]:
     return step
 
 
-def sgd(lr: float, momentum: float = 0.9) -> Callable[[Array, Array], Array]:
-    """A step of gradient descent with momentum: gradient (p,), parameters (p,) -> (p,)."""
+def sgd(lr: float, momentum: float = 0.9) -> Step:
+    """Gradient descent with momentum."""
     velocity: Array | float = 0.0
 
     def step(gradient: Array, parameters: Array) -> Array:
@@ -297,9 +275,15 @@ def sgd(lr: float, momentum: float = 0.9) -> Callable[[Array, Array], Array]:
     return step
 
 
-OPTIMISERS: dict[str, Callable[[float], Callable[[Array, Array], Array]]] = {
-    "adam": adam,
-    "sgd": sgd,
-}
+OPTIMISERS: dict[str, Callable[[float], Step]] = {"adam": adam, "sgd": sgd}
 #: Kinds of adapter: a function (recipe, B, rng) -> an untrained one.
 KINDS: Registry[Callable[..., Adapter]] = Registry("adapter kind")
+KINDS.register("none", "no shift")(lambda recipe, n_base, rng: NoAdapter())
+KINDS.register("scalar", "one for all")(lambda recipe, n_base, rng: ScalarAdapter())
+KINDS.register("summary", "linear")(lambda recipe, n_base, rng: SummaryAdapter(n_base))
+
+
+@KINDS.register("mlp", "the paper's network on similarity to base")
+def _mlp(recipe: Any, n_base: int, rng: Generator) -> Adapter:
+    options = {name: getattr(recipe, name) for name in ("inputs", "tau", "hidden", "zero_start")}
+    return MLPAdapter(n_base, rng=rng, **options)

@@ -9,24 +9,28 @@ a few shots, so novel images fall to base classes. CALA adds γ·β_c to the log
 The network is trained before any novel class exists, on fake classes that mix two base classes
 each (Eq. 1, Eq. 9, Algorithm 1). LA (Eq. 5) is the same with one scalar for all classes.
 
+The file reads in the order of the paper: fake classes (Eq. 1), prototypes and the growing
+classifier (Eq. 2, 3), logits (Eq. 4), similarity (Eq. 6), the adapter (Eq. 7, in
+`cala.core.adapters`), adjusted logits (Eq. 8), the losses (Eq. 5, 9), and Algorithm 1.
+
 Readings of the paper where it is silent or cannot be taken at its word: docs/paper-map.md.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+from numpy.random import Generator
 from typing_extensions import Self
 
 from cala.core._memory import AppendOnly
-from cala.core.adapters import Adapter
+from cala.core.adapters import Adapter, Step
 from cala.core.rows import Array, chunks
 from cala.errors import InputError
-from cala.registry import check_choice
 
 DEFAULT_SCALE = 16.0
 LARGEST = 1e6  # parameter of an adapter: beyond, β is no number in single precision
@@ -67,8 +71,8 @@ class PrototypeTable:
     counts : (C,) int64
     """
 
-    def __init__(self, sums: Array, counts: Array) -> None:
-        self._sums, self._counts = AppendOnly(sums), AppendOnly(counts)
+    def __init__(self, sums: Array | AppendOnly, counts: Array | AppendOnly) -> None:
+        self._sums, self._counts = AppendOnly.of(sums), AppendOnly.of(counts)
 
     @classmethod
     def empty(cls, n_classes: int, dim: int) -> Self:
@@ -122,8 +126,7 @@ class PrototypeTable:
         counts = self._counts.appended(np.zeros(new, dtype=np.int64))
         if bool((columns < old).any()):
             sums, counts = AppendOnly(sums.rows.copy()), AppendOnly(counts.rows.copy())
-        table = type(self).__new__(type(self))
-        table._sums, table._counts = sums, counts
+        table = type(self)(sums, counts)
         table._fold(unit, columns)
         return table
 
@@ -133,9 +136,8 @@ class PrototypeTable:
             order = np.argsort(columns[rows], kind="stable")
             own = columns[rows][order]
             starts = np.flatnonzero(np.diff(own, prepend=-1))
-            self.sums[own[starts]] += np.add.reduceat(
-                unit[rows][order], starts, axis=0, dtype=np.float64
-            )
+            ordered = unit[rows][order]
+            self.sums[own[starts]] += np.add.reduceat(ordered, starts, axis=0, dtype=np.float64)
         self.counts[:] += np.bincount(columns, minlength=len(self))
 
     def at(self, columns: Array) -> Self:
@@ -159,24 +161,6 @@ def cosine_logits(unit: Array, weights: Array, scale: float | Array = 1.0) -> Ar
     if not (np.isscalar(scale) and scale == 1.0):
         logits *= scale
     return logits
-
-
-def leave_one_out(cosines: Array, table: PrototypeTable, own: Array) -> Array:
-    """Cosines in which each row's own class prototype is recomputed without that row.
-
-    A row that is its class's only member has no such prototype and gets cosine 0 there.
-
-    cosines : (n, C); own : (n,) the column whose sum each row is part of, -1 for none -> (n, C)
-    """
-    rows = np.flatnonzero(own >= 0)
-    own = own[rows]
-    length = np.sqrt(np.einsum("cd,cd->c", table.sums, table.sums))[own]
-    dot = cosines[rows, own].astype(np.float64) * length
-    rest = np.sqrt(np.maximum(length**2 - 2 * dot + 1, 0))
-    alone = (table.counts[own] <= 1) | (rest < 1e-9)
-    result = cosines.copy()
-    result[rows, own] = np.where(alone, 0.0, (dot - 1) / np.maximum(rest, 1e-9)).clip(-1, 1)
-    return result
 
 
 # Eq. 6: what an adapter may know of a class.
@@ -206,11 +190,8 @@ class ClassContext:
 
         base : (B, d) base prototypes of unit length
         """
-        return cls(
-            similarity(prototypes, base),
-            table.tightness.astype(base.dtype),
-            table.counts.astype(base.dtype),
-        )
+        tightness, shots = (x.astype(base.dtype) for x in (table.tightness, table.counts))
+        return cls(similarity(prototypes, base), tightness, shots)
 
     def __len__(self) -> int:
         return len(self.shots)
@@ -340,9 +321,6 @@ class AdapterLoss:
     rho: float = 0.0
     mu: float = 0.0
 
-    def __post_init__(self) -> None:
-        check_choice("loss", self.kind, LOSSES)
-
     def __call__(self, episode: Episode, beta: Array) -> tuple[float, Array]:
         """The loss, and its derivative by β (F,)."""
         scores = episode.scores
@@ -359,8 +337,8 @@ class AdapterLoss:
             return loss + float(residual.sum()), by_beta + 1
         if self.kind == "linear-mean":
             return loss + float(residual.mean()), by_beta + 1 / len(beta)
-        penalty = self.rho * float(np.mean(residual**2))
-        return loss + penalty, by_beta + 2 * self.rho / len(beta) * residual
+        penalty, slope = self.rho * float(np.mean(residual**2)), 2 * self.rho / len(beta)
+        return loss + penalty, by_beta + slope * residual
 
 
 # Algorithm 1: pseudo-incremental training, and pseudo-testing on pairs that it has not seen.
@@ -379,12 +357,8 @@ class Host(Protocol):
     def prototypes_at(self, columns: Array) -> Array: ...
 
 
-@dataclass(frozen=True)
-class Session:
-    """The shots of one pseudo session: rows (n, e) as the host embeds them, fake classes (n,)."""
-
-    shots: Array
-    fakes: Array
+Session: TypeAlias = tuple[Array, Array]
+"""The shots of one pseudo session: rows (n, e) as the host embeds them, and fake classes (n,)."""
 
 
 @dataclass(frozen=True)
@@ -420,23 +394,20 @@ def play(
     sampled : how many logits to keep at the most
     """
     grown, first = host.fork(), max(host.classes) + 1
-    for session in sessions:
-        grown.add_unit(session.shots, first + session.fakes)
+    for shots, fakes in sessions:
+        grown.add_unit(shots, first + fakes)
     logits = grown.unit_logits(queries.rows, queries.members)
     novel = np.arange(host.n_base, len(grown.classes))
     context = ClassContext.of(grown.prototypes_at(novel), grown.table.at(novel), base)
-    sample = None
-    if sampled:
-        every = max(1, -(-logits.size // sampled))
-        sample = logits[::every], queries.columns[::every]
+    every = max(1, -(-logits.size // sampled)) if sampled else 1
+    sample = (logits[::every], queries.columns[::every]) if sampled else None
     return Episode(context, Scores.of(logits, queries.columns, host.n_base), sample)
 
 
 def mean_loss(adapter: Adapter, episodes: Sequence[Episode], loss: AdapterLoss) -> float:
     """Pseudo-testing: the mean loss of an adapter over episodes; NaN without any."""
-    if not episodes:
-        return math.nan
-    return float(np.mean([loss(e, adapter(e.context))[0] for e in episodes]))
+    losses = [loss(e, adapter(e.context))[0] for e in episodes]
+    return float(np.mean(losses)) if losses else math.nan
 
 
 def train_by_steps(
@@ -444,15 +415,14 @@ def train_by_steps(
     episodes: Sequence[Episode],
     heldout: Sequence[Episode],
     loss: AdapterLoss,
-    rng: np.random.Generator,
-    *,
+    rng: Generator,
+    step: Step,
     epochs: int = 20,
     steps: int = 50,
-    step: Callable[[Array, Array], Array],
 ) -> None:
     """Algorithm 1: one optimiser step per episode; the epoch best on held-out pairs is kept.
 
-    The untrained adapter is no candidate. Without held-out episodes the last epoch is kept.
+    The untrained adapter is not a candidate. Without held-out episodes the last epoch is kept.
 
     step : from the gradient (p,) and the parameters (p,) to the next parameters
     """
@@ -474,7 +444,6 @@ def train_convex(
     episodes: Sequence[Episode],
     heldout: Sequence[Episode],
     loss: AdapterLoss,
-    *,
     ridges: Sequence[float] = (0.0,),
 ) -> None:
     """L-BFGS on all episodes at once, for adapters that are linear in their parameters.
@@ -501,13 +470,8 @@ def train_convex(
             ridged = float(penalty @ parameters**2)
             return total / n + ridged, gradient / n + 2 * penalty * parameters
 
-        found = minimize(
-            objective,
-            adapter.parameters,
-            jac=True,
-            method="L-BFGS-B",
-            options={"maxiter": 60, "gtol": 1e-6},
-        )
+        start, limits = adapter.parameters, {"maxiter": 60, "gtol": 1e-6}
+        found = minimize(objective, start, jac=True, method="L-BFGS-B", options=limits)
         adapter.parameters = found.x
         candidates.append((mean_loss(adapter, heldout or episodes, loss), adapter.parameters))
     adapter.parameters = _best(candidates)
@@ -517,8 +481,6 @@ def _best(candidates: Sequence[tuple[float, Array]]) -> Array:
     """The parameters with the lowest loss, the first of several; NaN is no candidate."""
     numbers = [candidate for candidate in candidates if not math.isnan(candidate[0])]
     if not numbers:
-        raise InputError(
-            "the adapter's training diverged: its loss on held-out pairs is NaN; use a lower lr or "
-            "loss='balanced'"
-        )
+        detail = "the adapter's training diverged: its loss on held-out pairs is NaN"
+        raise InputError(detail, "use a lower lr or loss='balanced'", code="diverged")
     return min(numbers, key=lambda candidate: candidate[0])[1]

@@ -16,13 +16,31 @@ from dataclasses import dataclass
 import numpy as np
 from typing_extensions import Self
 
-from cala.core.cala import DEFAULT_SCALE, PrototypeTable
+from cala.core.cala import DEFAULT_SCALE, Episode, PrototypeTable
 from cala.core.rows import Array, chunks
 
 SCALE_RANGE = (1.0, 200.0)
 SHARPEST, SOFTEST = 0.5, 8.0  # temperature
 RIDGE_ROWS = 40  # the ridge weighs as much as the loss of this many rows
 SLOPE_UNIT = 0.1  # puts both parameters on one footing for the ridge
+
+
+def leave_one_out(cosines: Array, table: PrototypeTable, own: Array) -> Array:
+    """Cosines in which each row's own class prototype is recomputed without that row.
+
+    A row that is its class's only member has no such prototype and gets cosine 0 there.
+
+    cosines : (n, C); own : (n,) the column whose sum each row is part of, -1 for none -> (n, C)
+    """
+    rows = np.flatnonzero(own >= 0)
+    own = own[rows]
+    length = np.sqrt(np.einsum("cd,cd->c", table.sums, table.sums))[own]
+    dot = cosines[rows, own].astype(np.float64) * length
+    rest = np.sqrt(np.maximum(length**2 - 2 * dot + 1, 0))
+    alone = (table.counts[own] <= 1) | (rest < 1e-9)
+    result = cosines.copy()
+    result[rows, own] = np.where(alone, 0.0, (dot - 1) / np.maximum(rest, 1e-9)).clip(-1, 1)
+    return result
 
 
 def fit_scale(cosines: Array, own: Array) -> float:
@@ -82,20 +100,24 @@ class Temperature:
     novel: float = 1.0
 
     @classmethod
-    def of(cls, parts: Sequence[tuple[Array, Array, int]]) -> Self:
-        """From logits (m, C) of rows that taught nothing, their columns (m,), and B.
+    def of(cls, episodes: Sequence[Episode], shifts: Sequence[Array]) -> Self:
+        """From episodes that taught nothing, whose novel columns are shifted: one (F,) for each.
 
         Every class counts the same, however many rows it has.
         """
         found = []
         for novel in (False, True):
             side = []
-            for logits, columns, n_base in parts:
-                weight = 1 / np.bincount(columns)[columns]
-                rows = (logits.argmax(1) >= n_base) == novel
-                if rows.any():
+            for episode, shift in zip(episodes, shifts, strict=True):
+                if episode.sample is not None:
+                    logits, columns = episode.sample
+                    n_base = logits.shape[1] - len(shift)
+                    logits = logits + np.pad(shift, (n_base, 0))
+                    weight = 1 / np.bincount(columns)[columns]
+                    rows = (logits.argmax(1) >= n_base) == novel
                     side.append((logits[rows], columns[rows], weight[rows]))
-            found.append(1 / _best_scale(side, (1 / SOFTEST, 1 / SHARPEST)) if side else 1.0)
+            some = any(len(own) for _, own, _ in side)
+            found.append(1 / _best_scale(side, (1 / SOFTEST, 1 / SHARPEST)) if some else 1.0)
         return cls(*found)
 
     def probabilities(self, logits: Array, n_base: int) -> Array:

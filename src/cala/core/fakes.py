@@ -1,13 +1,21 @@
-"""Fake novel classes (Eq. 1): which base classes are mixed, and the pool of their embeddings."""
+"""Fake novel classes (Eq. 1), and the pseudo sessions that are drawn from them (Algorithm 1).
+
+First the pool: which base classes are mixed, and the embeddings of their mixed images. Then the
+episodes: which fake classes arrive in which pseudo session, and which of their images are shots.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.random import Generator
 
+from cala.core._memory import draw_few_pairs
 from cala.core.cala import PrototypeTable, mix, normalise
 from cala.core.rows import Array, ClassRows, Features, chunks, parts_of
+from cala.errors import InputError
 
 LAMBDA_RANGE = (0.4, 0.6)
 LISTED_PAIRS = 2**22  # more pairs than that are drawn one by one instead of listed and shuffled
@@ -31,7 +39,12 @@ class FakePool:
     def images(self) -> int:
         return int(self.features.shape[1])
 
-    def split(self, share: float, rng: np.random.Generator) -> tuple[FakePool, FakePool]:
+    def mapped(self, embed: Callable[[Array], Array]) -> FakePool:
+        """The pool with its images, as rows (P·M, d), embedded in another space (P·M, e)."""
+        flat = self.features.reshape(-1, self.features.shape[2])
+        return FakePool(embed(flat).reshape(*self.features.shape[:2], -1), self.pairs)
+
+    def split(self, share: float, rng: Generator) -> tuple[FakePool, FakePool]:
         """Two pools without a common pair; the second holds `share` of them, at least one."""
         order = rng.permutation(len(self))
         held = min(max(round(share * len(self)), 1), len(self) - 1)
@@ -40,38 +53,26 @@ class FakePool:
         return first, second
 
 
-def draw_pairs(n_base: int, limit: int, rng: np.random.Generator) -> Array:
+def draw_pairs(n_base: int, limit: int, rng: Generator) -> Array:
     """At most `limit` distinct unordered pairs of base classes, in random order: (P, 2)."""
     possible = n_base * (n_base - 1) // 2
     if possible > LISTED_PAIRS and 2 * limit < possible:
-        return _draw_few_pairs(n_base, limit, rng)
+        return draw_few_pairs(n_base, limit, rng)
     first, second = np.triu_indices(n_base, k=1)
     order = rng.permutation(possible)[:limit]
     return np.column_stack([first[order], second[order]])
 
 
-def _draw_few_pairs(n_base: int, limit: int, rng: np.random.Generator) -> Array:
-    """Like `draw_pairs` in memory that grows with `limit` only: draw, and draw again if known."""
-    codes = np.empty(0, dtype=np.int64)
-    while len(codes) < limit:
-        drawn = np.sort(rng.integers(n_base, size=(2 * limit, 2)), axis=1)
-        distinct = drawn[drawn[:, 0] != drawn[:, 1]]
-        codes = np.concatenate([codes, distinct[:, 0] * n_base + distinct[:, 1]])
-        codes = codes[np.sort(np.unique(codes, return_index=True)[1])]
-    return np.column_stack(np.divmod(codes[:limit], n_base))
-
-
 def draw_parents(
-    rows: ClassRows, pairs: Array, images: int, rng: np.random.Generator
+    rows: ClassRows, pairs: Array, images: int, rng: Generator
 ) -> tuple[Array, Array, Array]:
     """Which rows to mix, and how: row numbers (P, M) of both parents and λ (P, M).
 
     Within a fake class no row is mixed twice as long as its parents have M rows: some of its
     images will be shots and others queries, and queries made of the shots' own rows are too easy.
     """
-    counts = rows.counts
+    counts, wanted = rows.counts, np.arange(images)
     starts = np.cumsum(counts) - counts
-    wanted = np.arange(images)
 
     def some(parent: int) -> Array:
         return starts[parent] + rng.permutation(counts[parent])[wanted % counts[parent]]
@@ -101,9 +102,8 @@ def mix_features(
     features: Features,
     rows: ClassRows,
     pairs: Array,
-    *,
     count: int,
-    rng: np.random.Generator,
+    rng: Generator,
     keep_spread: bool = True,
 ) -> FakePool:
     """Fake classes for users who only have embeddings: mix unit embeddings instead of images.
@@ -131,3 +131,105 @@ def mix_features(
             spread = np.sqrt(now**2 + (1 - now) ** 2)
             mixed[part] = centres + (mixed[part] - centres) / spread
     return FakePool(mixed, pairs)
+
+
+# Pseudo sessions.
+
+
+@dataclass(frozen=True)
+class EpisodePlan:
+    """The shape of an episode: T̃ pseudo sessions of N fake classes with K shots each.
+
+    Each fake class draws its own K from `shots`. A fake class has M images in the pool, so it
+    gets min(queries, M - K) queries.
+    """
+
+    way: int = 5
+    sessions: int = 8
+    shots: tuple[int, ...] = (5,)
+    queries: int = 15
+    base_queries: int = 15
+
+    def fitted(self, pool: FakePool, n_base: int) -> EpisodePlan:
+        """The nearest plan that `pool` can serve: fewer or smaller sessions, fewer shots."""
+        way = max(1, min(self.way, n_base // 2, len(pool)))
+        wanted = self.way * self.sessions
+        sessions = max(1, min(-(-wanted // way), len(pool) // way))
+        shots = servable_shots(self.shots, pool.images)
+        return replace(self, way=way, sessions=sessions, shots=shots)
+
+    def within(self, room: int) -> EpisodePlan:
+        """A plan of at most `room` fake classes."""
+        if room < 1:
+            fix = "use the method without an adapter, or an encoder trained with more room"
+            raise InputError("there is no room for a class to train on", fix, code="no_room")
+        way = max(1, min(self.way, room))
+        return replace(self, way=way, sessions=max(1, min(self.sessions, room // way)))
+
+
+def servable_shots(shots: tuple[int, ...], images: int) -> tuple[int, ...]:
+    """Those numbers of shots that leave one of a fake class's images as a query.
+
+    Where they are few for the images that there are, the largest that is possible joins them.
+
+    >>> servable_shots((1, 2, 5, 10), 12), servable_shots((1, 2, 5, 10), 5)
+    ((1, 2, 5, 10), (1, 2, 4))
+    """
+    kept = tuple(k for k in shots if k < images)
+    most = max(1, images - 1)
+    lost = len(kept) < len(shots) and max(kept, default=0) < images / 2
+    return (*kept, most) if lost and most not in kept else kept
+
+
+@dataclass(frozen=True)
+class EpisodeDraw:
+    """Images of a pool chosen for one episode with F fake classes.
+
+    fakes : (F,) index into the pool, in order of arrival
+    sessions : (F,) the pseudo session that each arrives in, ascending
+    shot_rows, shot_of : (S,) image index and fake class 0..F-1 of every shot
+    query_rows, query_of : (Q,) the same for queries
+    """
+
+    fakes: Array
+    sessions: Array
+    shot_rows: Array
+    shot_of: Array
+    query_rows: Array
+    query_of: Array
+
+
+def draw_fakes(pairs: Array, way: int, sessions: int, rng: Generator) -> tuple[Array, Array]:
+    """Fake classes for one episode and the session of each: (F,), (F,), F at most way·sessions.
+
+    A pair is used at most once per episode; inside one session all parents are distinct.
+    """
+    order, parents = rng.permutation(len(pairs)).tolist(), pairs.tolist()
+    chosen: list[int] = []
+    arrival: list[int] = []
+    for session in range(sessions):
+        taken: set[int] = set()
+        own: set[int] = set()
+        for index in order:
+            if taken.isdisjoint(parents[index]):
+                taken.update(parents[index])
+                own.add(index)
+                if len(own) == way:
+                    break
+        chosen += [index for index in order if index in own]
+        arrival += [session] * len(own)
+        order = [index for index in order if index not in own]
+    return np.array(chosen, dtype=np.int64), np.array(arrival, dtype=np.int64)
+
+
+def draw_episode(pool: FakePool, plan: EpisodePlan, rng: Generator) -> EpisodeDraw:
+    """Choose fake classes and split the images of each into shots and queries."""
+    fakes, sessions = draw_fakes(pool.pairs, plan.way, plan.sessions, rng)
+    k = np.array(plan.shots)[rng.integers(len(plan.shots), size=(len(fakes), 1))]
+    images = rng.random((len(fakes), pool.images)).argsort(1)
+    place = np.arange(pool.images)
+    is_shot = place < k
+    is_query = ~is_shot & (place < k + plan.queries)
+    owner = np.broadcast_to(np.arange(len(fakes))[:, None], images.shape)
+    shots, queries = ((images[part], owner[part]) for part in (is_shot, is_query))
+    return EpisodeDraw(fakes, sessions, *shots, *queries)

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from cala.data.cache import cached
+from cala.data.cache import cached, remembered
 from cala.data.decoding import Pixels
-from cala.data.image_scan import remembered, set_fingerprint
+from cala.data.image_scan import set_fingerprint
 from cala.data.images import ArrayPixels, ImageSet, ImageSplit
 from cala.data.sets import DATASETS, DataSet
 from cala.errors import DamagedFile, InputError
@@ -50,7 +50,7 @@ class Cifar100(DataSet):
         digests = remembered("cifar100", files, lambda: [_digest(source, part) for part in PARTS])
         entries = [(part, 0, digest) for part, digest in zip(PARTS, digests, strict=True)]
         content = set_fingerprint(self.name, entries)
-        entry = cached(self.name, content, lambda folder: _build(source, folder), source)
+        entry = cached(self.name, content, lambda folder: _build(source), source)
         splits = []
         for part in ("train", "test"):
             array = entry.arrays[part]
@@ -122,17 +122,17 @@ def _digest(source: Path, part: str) -> str:
     return hashlib.sha256(_read(source, part)).hexdigest()
 
 
-def _build(source: Path, folder: Path) -> dict[str, Any]:
+def _build(source: Path) -> tuple[dict[str, Any], dict[str, Pixels]]:
     names = load_pickle(_read(source, "meta"), f"{source}: meta").get("fine_label_names")
     if not isinstance(names, list) or not all(isinstance(n, bytes | str) for n in names):
         raise _damaged(source, "meta", "has no fine_label_names")
     info: dict[str, Any] = {
         "classes": [n.decode("utf-8", "replace") if isinstance(n, bytes) else n for n in names]
     }
+    arrays = {}
     for part in ("train", "test"):
-        images, info[part] = _arrays(source, part, len(names))
-        np.save(folder / f"{part}.npy", images, allow_pickle=False)
-    return info
+        arrays[part], info[part] = _arrays(source, part, len(names))
+    return info, arrays
 
 
 def _arrays(source: Path, part: str, classes: int) -> tuple[Pixels, list[int]]:

@@ -12,10 +12,9 @@ import numpy as np
 
 from cala.core.fakes import FakePool
 from cala.core.rows import Array, Features, StoredRows, where
-from cala.data.embedding_checks import PART, checked
-from cala.data.embedding_files import read_members, write_members
+from cala.data.embedding_files import PART, checked, read_members, write_members
 from cala.data.protocol import Protocol
-from cala.data.shard_embeddings import shard_fields
+from cala.data.shard_rows import shard_fields
 from cala.data.shards import is_shards
 from cala.errors import InputError
 from cala.files import shown

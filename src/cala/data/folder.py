@@ -31,7 +31,7 @@ class Folder(DataSet):
     def open(self, path: Path, on_bad: str, max_pixels: int, **options: Any) -> ImageSet:
         holdout, seed = options.get("holdout"), options.get("seed", 0)
         if holdout is not None and not (isinstance(holdout, int | float) and 0 < holdout < 1):
-            detail = f"holdout is {holdout!r}"
+            detail = f"the test share (holdout) is {holdout!r}"
             raise InputError(detail, "use a fraction between 0 and 1, such as 0.2", field="holdout")
         return open_lazily(_listing(path, holdout, seed), on_bad, max_pixels)
 

@@ -60,14 +60,13 @@ class Listing:
     def paths(self) -> list[Path]:
         return self.train.paths + self.test.paths
 
-    def identify(self) -> str:
-        """Return the fingerprint of the content of all files."""
+    def identify(self, known: Sequence[str] | None = None) -> str:
+        """Return the fingerprint of the content of all files; `known` are their digests."""
         parts = (("train", self.train), ("test", self.test))
         names = [f"{part}/{name}" for part, files in parts for name in files.names]
         labels = self.train.labels + self.test.labels
-        return set_fingerprint(
-            self.name, list(zip(names, labels, digests(self.paths), strict=True))
-        )
+        found = digests(self.paths) if known is None else known
+        return set_fingerprint(self.name, list(zip(names, labels, found, strict=True)))
 
 
 def open_lazily(listing: Listing, on_bad: str, max_pixels: int = MAX_PIXELS) -> ImageSet:
@@ -85,21 +84,20 @@ def open_decoded(
     listing: Listing, size: tuple[int, int], on_bad: str, max_pixels: int = MAX_PIXELS
 ) -> ImageSet:
     """Decode images once, resize them to (h, w), and keep them in the cache."""
-    content = listing.identify()
+    known = digests(listing.paths)
+    content = listing.identify(known)
 
-    def build(folder: Path) -> dict[str, Any]:
-        shape = (len(listing.paths), *size, 3)
-        header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+    def build(folder: Path) -> tuple[dict[str, Any], dict[str, Pixels]]:
         blank = bytes(size[0] * size[1] * 3)
         # Written as a file, since a memory map on a full disk ends the process without a word.
-        with (folder / "images.npy").open("wb") as file:
-            np.lib.format.write_array_header_1_0(file, header)
+        with (folder / "pixels").open("wb") as file:
 
             def write(pixels: Pixels | None) -> None:
                 file.write(blank if pixels is None else pixels.tobytes())
 
-            found = decode_all(listing.paths, write, size, max_pixels)
-        return {"faults": found.faults, "sizes": found.sizes}
+            found = decode_all(listing.paths, write, size, max_pixels, known)
+        images = np.memmap(folder / "pixels", np.uint8, "r", 0, (len(listing.paths), *size, 3))
+        return {"faults": found.faults, "sizes": found.sizes}, {"images": images}
 
     name = f"{listing.name}-{size[0]}x{size[1]}"
     if max_pixels != MAX_PIXELS:  # it decides which images are refused

@@ -1,4 +1,4 @@
-"""What the user passes besides X and y: every refusal names the value and the fix."""
+"""What the user passes besides y: forms that arrays, seeds and hold-outs may have."""
 
 from __future__ import annotations
 
@@ -10,17 +10,14 @@ from numpy.typing import ArrayLike, NDArray
 from cala.core.fakes import FakePool
 from cala.errors import InputError
 from cala.heads import HEADS, Head
+from cala.heads.checks import check_number, is_number
 from cala.heads.factory import split_name
 from cala.registry import check_choice
 
 
 def whole_number(name: str, value: Any) -> int | None:
     """A whole number from 1 on, or None."""
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise InputError(f"{name} is {value!r}: give a whole number, at least 1")
-    return int(value)
+    return None if value is None else int(check_number(name, value, 1, whole=True))
 
 
 def shot_numbers(shots: Any) -> tuple[int | None, ...]:
@@ -31,12 +28,9 @@ def shot_numbers(shots: Any) -> tuple[int | None, ...]:
 
 def rejection_rate(value: Any) -> float:
     """A share strictly between 0 and 1."""
-    number = isinstance(value, float | int | np.number) and not isinstance(value, bool)
-    if not number or not 0 < value < 1:
-        raise InputError(
-            f"rate is {value!r}: give the share of genuine images that may be called unknown, "
-            "such as 0.05"
-        )
+    if not is_number(value) or not 0 < value < 1:
+        fix = "give the share of genuine images that may be called unknown, such as 0.05"
+        raise InputError(f"rate is {value!r}", fix, field="rate")
     return float(value)
 
 
@@ -48,8 +42,9 @@ def seed_of(random_state: Any) -> int:
         return int(check_random_state(random_state).randint(2**31 - 1))
     if not isinstance(random_state, int | np.integer) or not 0 <= random_state < 2**64:
         raise InputError(
-            f"random_state is {random_state!r}: give a whole number from 0 to 2**64 - 1, a "
-            "RandomState or None"
+            f"random_state is {random_state!r}",
+            "give a whole number from 0 to 2**64 - 1, a RandomState or None",
+            field="random_state",
         )
     return int(random_state)
 
@@ -58,8 +53,11 @@ def check_frozen(method: str) -> None:
     """Raise for a method that would have to train an encoder."""
     if HEADS[split_name(method)[0]].traits.changes_encoder:
         raise InputError(
-            f'method "{method}" trains its encoder on images in every session: it runs on the '
-            "bench (`cala run`); choose a method over embeddings, such as cala-plus"
+            f"{method} trains its encoder on images in every session",
+            "run it on the bench (`cala run`), or choose a method over embeddings, such as "
+            "cala-plus",
+            field="method",
+            code="trains_encoder",
         )
 
 
@@ -67,9 +65,20 @@ def check_adapted(method: str, head: Head) -> None:
     """Without an adapter there is no trade-off to move along."""
     if not head.adapted:
         raise InputError(
-            f'method "{method}" has no adapter and no operating point: '
-            'use "la", "cala" or "cala-plus"'
+            f"{method} has no adapter and no operating point",
+            'use "la", "cala" or "cala-plus"',
+            field="method",
+            code="no_adapter",
         )
+
+
+def array(name: str, values: Any) -> NDArray[Any]:
+    """Values as an array, those of a torch tensor too."""
+    try:
+        return np.asarray(untracked(values))
+    except ValueError as error:  # lists of unequal length
+        detail = f"{name} is not an array ({error})"
+        raise InputError(detail, "give rows of equal length", field=name) from None
 
 
 def untracked(X: Any) -> Any:
@@ -80,76 +89,28 @@ def untracked(X: Any) -> Any:
     return (X.float() if str(X.dtype) == "torch.bfloat16" else X).numpy()
 
 
-def finite_rows(X: Any, dim: int | None) -> NDArray[Any]:
-    """Numbers (n, dim), all finite."""
-    rows = _array("X", X)
-    if rows.ndim != 2 or 0 in rows.shape or rows.dtype.kind not in "fiub":
-        raise InputError(
-            f"X has shape {rows.shape} and type {rows.dtype}: give numbers (n, d), at least one row"
-        )
-    if dim is not None and rows.shape[1] != dim:
-        raise InputError(f"X has {rows.shape[1]} columns: give {dim}, as in fit")
-    if not np.isfinite(rows).all():
-        raise InputError("X contains NaN or infinity: leave such rows out")
-    return rows
-
-
-def as_floats(X: NDArray[Any]) -> NDArray[Any]:
-    """float32 or float64, contiguous; other number types become float32."""
-    kept = X if X.dtype in (np.float32, np.float64) else X.astype(np.float32)
-    return np.ascontiguousarray(kept)
-
-
 def fake_pool(fake: ArrayLike | None, pairs: ArrayLike | None) -> FakePool | None:
-    """Fake classes (P, M, d) and their parents (P, 2); without `pairs` no two share a parent."""
+    """Fake classes (P, M, d) and their parents (P, 2); without `pairs` no two share a parent.
+
+    `BaseData` checks both.
+    """
     if fake is None:
         if pairs is not None:
-            raise InputError("pairs without fake: give the fake classes whose parents these are")
+            raise InputError("pairs without fake", "give the fake classes too", field="pairs")
         return None
-    given = _array("fake", fake)
-    if given.ndim != 3 or given.dtype.kind not in "fiub":
-        raise InputError(
-            f"fake has shape {given.shape} and type {given.dtype}: give numbers "
-            "(classes, images, dimensions)"
-        )
-    features = as_floats(given)
-    if pairs is None:
-        return FakePool(features, np.arange(2 * len(features)).reshape(-1, 2))
-    return FakePool(features, _whole_pairs(pairs))
+    given = array("fake", fake)
+    apart = np.arange(2 * given.shape[0] if given.ndim else 0).reshape(-1, 2)
+    return FakePool(given, apart if pairs is None else array("pairs", pairs))
 
 
-def _whole_pairs(pairs: ArrayLike) -> NDArray[np.int64]:
-    given = _array("pairs", pairs)
-    if given.dtype.kind not in "iuf":
-        raise InputError(f"pairs is {given.dtype}: give whole numbers that name base classes")
-    with np.errstate(invalid="ignore"):
-        whole = given.astype(np.int64)
-    if not np.array_equal(whole, given):
-        bad = given[whole != given][0]
-        raise InputError(f"pairs contains {bad}: give whole numbers that name base classes")
-    return whole
-
-
-def holdout_mask(holdout: ArrayLike | str | None, rows: int) -> NDArray[np.bool_] | None:
-    """One bool per row, "all" or None."""
+def holdout_mask(holdout: ArrayLike | str | None, rows: int) -> NDArray[Any] | None:
+    """One bool per row, "all" or None. `BaseData` checks it."""
     if holdout is None:
         return None
     if isinstance(holdout, str):
         check_choice("holdout", holdout, ("all",))
         return np.ones(rows, dtype=bool)
-    given = _array("holdout", holdout)
+    given = array("holdout", holdout)
     if given.dtype == object and all(isinstance(x, bool | np.bool_) for x in given.ravel()):
         given = given.astype(bool)  # pandas' own boolean type arrives as objects
-    if given.dtype != bool:
-        raise InputError(
-            f"holdout is {given.dtype} of shape {given.shape}: give one bool per row ({rows},), "
-            'or "all" if the encoder saw none of them'
-        )
     return given
-
-
-def _array(name: str, values: ArrayLike) -> NDArray[Any]:
-    try:
-        return np.asarray(untracked(values))
-    except ValueError as error:  # lists of unequal length
-        raise InputError(f"{name} is no array ({error}): give one of equal rows") from None

@@ -18,11 +18,10 @@ from typing_extensions import Self
 from cala.core.rejection import Rejection
 from cala.errors import InputError
 from cala.estimator.arguments import (
-    as_floats,
+    array,
     check_adapted,
     check_frozen,
     fake_pool,
-    finite_rows,
     holdout_mask,
     rejection_rate,
     seed_of,
@@ -30,9 +29,9 @@ from cala.estimator.arguments import (
     whole_number,
 )
 from cala.estimator.labels import find_label, given_labels, labels_like, some_labels
-from cala.heads import BaseData, Head, make_head
-from cala.heads.checks import check_operating_point, is_auto
-from cala.heads.rejection import familiarity, fit_rejection
+from cala.heads import BaseData, make_head
+from cala.heads.checks import check_features, check_operating_point, is_auto
+from cala.heads.rejection import fit_rejection
 from cala.registry import check_choice
 
 PRESETS = (None, "paper")
@@ -117,21 +116,17 @@ class GrowingClassifier:
         X, y = draft._labelled(X, given_labels(y), first=True)
         classes, columns = np.unique(y, return_inverse=True)
         if len(classes) < 2:
-            raise InputError(
-                f"fit got 1 class ({classes[0]!r}): give at least two base classes, then add more "
-                "with partial_fit"
-            )
+            detail = f"fit got 1 class ({classes[0]!r})"
+            fix = "give at least two base classes, then add more with partial_fit"
+            raise InputError(detail, fix, field="y", code="one_class")
         check_operating_point(self.objective, self.max_base_loss)
         head = self._make_head()
         if self.objective != "accuracy" or self.max_base_loss is not None:
             check_adapted(self.method, head)
-        data = BaseData(
-            as_floats(X),
-            columns,
-            fakes=fake_pool(fake, pairs),
-            holdout=holdout_mask(holdout, len(X)),
-        )
+        fakes, held = fake_pool(fake, pairs), holdout_mask(holdout, len(X))
+        data = BaseData(X, columns, fakes=fakes, holdout=held)
         head.fit_base(data)
+        draft.n_features_in_ = head.dim
         if head.adapted:
             head.set_operating_point(self.objective, self.max_base_loss)
         draft._rejection = fit_rejection(head, data, novel=self.expected_novel)
@@ -161,7 +156,7 @@ class GrowingClassifier:
         new = names[is_new]
         ids.update((name, self._next_id + i) for i, name in enumerate(new.tolist()))
         codes = np.array([ids[name] for name in names.tolist()])[inverse]
-        head = self._head.fork().add(as_floats(X), codes)
+        head = self._head.fork().add(X, codes)
         return {
             "_head": head,
             "classes_": np.concatenate([self.classes_, new]),
@@ -176,15 +171,11 @@ class GrowingClassifier:
         self._fitted_head()
         column = find_label(label, self.classes_)
         if column is None:
-            raise InputError(
-                f"cannot forget {label!r}: known classes are {some_labels(self.classes_)}"
-            )
+            raise _unknown_class("forget", label, self.classes_)
         try:
             head = self._head.fork().forget(self._head.classes[column])
-        except InputError:  # heads know classes by number only
-            raise InputError(
-                f"cannot forget {label!r}: two classes, one of them base, must remain"
-            ) from None
+        except InputError as error:  # heads know classes by number only
+            raise InputError(f"cannot forget {label!r}", error.fix, code=error.code) from None
         return {"_head": head, "classes_": np.delete(self.classes_, column)}
 
     def rename(self, old: Any, new: Any) -> Self:
@@ -195,13 +186,12 @@ class GrowingClassifier:
         self._fitted_head()
         column = find_label(old, self.classes_)
         if column is None:
-            raise InputError(
-                f"cannot rename {old!r}: known classes are {some_labels(self.classes_)}"
-            )
+            raise _unknown_class("rename", old, self.classes_)
         label = labels_like(given_labels([new]), self.classes_)
         taken = find_label(new, self.classes_)
         if taken not in (None, column):
-            raise InputError(f"cannot rename {old!r} to {new!r}: there is such a class already")
+            detail = f"cannot rename {old!r} to {new!r}"
+            raise InputError(detail, "choose a label that no class has", code="label_taken")
         classes = self.classes_.astype(np.result_type(self.classes_.dtype, label.dtype))
         classes[column] = label[0]
         return {"classes_": classes}
@@ -281,9 +271,10 @@ class GrowingClassifier:
         the operating point nor on β.
         """
         now = copy.copy(self)
-        head, X = now._fitted_head(), now._rows(X)
-        parts = [familiarity(head, now._rejection, as_floats(X[rows])) for rows in _slices(head, X)]
-        return np.concatenate(parts)
+        host = now._fitted_head().host
+        logits = (host.unit_logits(unit) for unit in now._embedded(X))
+        counts, n_base = host.table.counts, host.n_base
+        return np.concatenate([now._rejection.p_values(z, counts, n_base) for z in logits])
 
     def is_unknown(self, X: Any, rate: float = 0.05) -> NDArray[np.bool_]:
         """Rows that no class fits: (n,) bool.
@@ -294,10 +285,19 @@ class GrowingClassifier:
         return self.familiarity(X) < rejection_rate(rate)
 
     def _logits(self, X: Any) -> Iterator[NDArray[Any]]:
-        """To be asked of a copy, whose head stays the same from the first rows to the last."""
-        head, X = self._fitted_head(), self._rows(X)
-        for rows in _slices(head, X):
-            yield head.logits(as_floats(X[rows]))
+        head = self._fitted_head()
+        return (head.unit_logits(unit) for unit in self._embedded(X))
+
+    def _embedded(self, X: Any) -> Iterator[NDArray[Any]]:
+        """Some rows at a time as the head works on them.
+
+        To be asked of a copy, whose head stays the same from the first rows to the last.
+        """
+        head = self._fitted_head()
+        X = check_features(self._rows(X), dim=head.dim, dtype=head.dtype)
+        cached = CACHED // max(len(head.classes), head.dim)
+        size = min(PREDICT_ROWS, max(FEWEST_ROWS, cached))
+        return (head.embed(X[start : start + size]) for start in range(0, len(X), size))
 
     # A head is never changed once it is in place, so one read of it is one state.
 
@@ -354,14 +354,14 @@ class GrowingClassifier:
     # What scikit-learn would have of X and y, and of an estimator without a fit.
 
     def _labelled(self, X: Any, y: NDArray[Any], first: bool) -> tuple[NDArray[Any], NDArray[Any]]:
-        X = finite_rows(X, None if first else self.n_features_in_)
-        if np.shape(y) != (len(X),):
-            raise InputError(f"y has shape {np.shape(y)}: give one label for each of {len(X)} rows")
-        self.n_features_in_ = X.shape[1]
+        X, y = check_features(array("X", X)), np.asarray(y)
+        if y.shape != X.shape[:1]:
+            fix = f"give one label for each of {len(X)} rows"
+            raise InputError(f"y has shape {y.shape}", fix, field="y")
         return X, y
 
     def _rows(self, X: Any) -> NDArray[Any]:
-        return finite_rows(X, self.n_features_in_)
+        return array("X", X)
 
     def _not_fitted(self, message: str) -> Exception:
         return AttributeError(message)
@@ -390,8 +390,7 @@ class GrowingClassifier:
         return make_head(options.pop("method"), seed=seed, adapter=adapter, **options)
 
 
-def _slices(head: Head, X: NDArray[Any]) -> Iterator[slice]:
-    """Rows that are predicted together."""
-    cached = CACHED // max(len(head.classes), X.shape[1])
-    size = min(PREDICT_ROWS, max(FEWEST_ROWS, cached))
-    return (slice(start, start + size) for start in range(0, len(X), size))
+def _unknown_class(verb: str, label: Any, classes: NDArray[Any]) -> InputError:
+    """The error for a label that no class has."""
+    detail = f"cannot {verb} {label!r}"
+    return InputError(detail, f"known classes are {some_labels(classes)}", code="unknown_class")

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypedDict
 
 import numpy as np
 
 from cala.core.rejection import Rejection
+from cala.core.rows import Array
 from cala.errors import InputError
 from cala.estimator.arguments import seed_of
 from cala.estimator.growing import GrowingClassifier
-from cala.heads.base import State
 from cala.heads.factory import restore_head
+from cala.heads.table import part_of
 
 
-def classifier_state(model: GrowingClassifier) -> State:
-    """Everything that a fitted classifier knows: {"config", "meta" (JSON values), "tensors"}.
+class ClassifierState(TypedDict):
+    """Everything that a fitted classifier knows; `config` and `meta` hold JSON values."""
 
-    "tensors" are arrays by name.
-    """
+    config: dict[str, Any]
+    meta: dict[str, Any]
+    tensors: dict[str, Array]
+
+
+def classifier_state(model: GrowingClassifier) -> ClassifierState:
+    """A fitted classifier as JSON values and arrays."""
     head = model._fitted_head().state()
     params = {name: getattr(model, name) for name in model.options()}
     params["random_state"] = seed_of(params["random_state"])
@@ -31,7 +38,7 @@ def classifier_state(model: GrowingClassifier) -> State:
             "classes": model.classes_.tolist(),
             "next_id": model._next_id,
             "features": model.n_features_in_,
-            "head": {k: head[k] for k in ("name", "config", "meta")},
+            "head": {"name": head["name"], "config": head["config"], "meta": head["meta"]},
         },
         "tensors": {
             **{f"head.{name}": array for name, array in head["tensors"].items()},
@@ -40,19 +47,16 @@ def classifier_state(model: GrowingClassifier) -> State:
     }
 
 
-def restore_classifier(state: State) -> GrowingClassifier:
-    """The classifier that `classifier_state` came from."""
-    meta: dict[str, Any] = state["meta"]
+def restore_classifier(state: Mapping[str, Any]) -> GrowingClassifier:
+    """The classifier that a `ClassifierState` came from."""
+    meta, tensors = state["meta"], state["tensors"]
     config = {k: v for k, v in state["config"].items() if k != "device"}  # of version 0.1
     if isinstance(config["shots"], list):
         config["shots"] = tuple(config["shots"])
     model = GrowingClassifier(**config)
-    parts: dict[str, dict[str, Any]] = {"head": {}, "rejection": {}}
-    for name, array in state["tensors"].items():
-        part, _, rest = name.partition(".")
-        parts[part][rest] = array
-    model._head = restore_head({**meta["head"], "tensors": parts["head"]})
-    model._rejection = Rejection(**parts["rejection"])
+    head: Any = {**meta["head"], "tensors": part_of(tensors, "head.")}
+    model._head = restore_head(head)
+    model._rejection = Rejection(**part_of(tensors, "rejection."))
     model.classes_ = np.array(meta["classes"], dtype=meta["labels"])
     if len(model.classes_) != len(model._head.classes):
         raise InputError("the classifier's names and columns differ in number")

@@ -1,15 +1,19 @@
-"""Training an adapter on its host: which rows, fake classes and episodes Algorithm 1 sees."""
+"""How an adapter is trained on its host: the recipe, and the episodes that Algorithm 1 sees."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
-from cala.core.adapters import OPTIMISERS, Adapter
+from cala.core._memory import embedded_rows
+from cala.core.adapters import INPUTS, KINDS, OPTIMISERS, Adapter
 from cala.core.cala import (
+    LOSSES,
     AdapterLoss,
     Episode,
     Queries,
@@ -19,38 +23,159 @@ from cala.core.cala import (
     train_by_steps,
     train_convex,
 )
-from cala.core.calibration import Temperature
-from cala.core.fakes import FakePool, draw_pairs, mix_features, pool_shape
-from cala.core.operating_point import pseudo_trade_off
-from cala.core.pseudo import EpisodeDraw, EpisodePlan, draw_episode, servable_shots
-from cala.core.rows import Array, ClassRows, Features
+from cala.core.fakes import EpisodeDraw, EpisodePlan, FakePool, draw_episode, servable_shots
+from cala.core.rows import Array, ClassRows
 from cala.errors import DivergenceWarning, FallbackWarning
 from cala.heads.base import Head
 from cala.heads.base_data import BaseData, Scorer
-from cala.heads.recipe import MANY_SHOTS, MAX_QUERIES, AdapterRecipe
-from cala.metrics import TradeOff
+from cala.heads.checks import check_number
+from cala.heads.registry import ADAPTERS
+from cala.registry import check_choice
 
+# An episode keeps queries × fakes logits; these bound its memory however many classes there are.
+MAX_FAKES, MAX_QUERIES = 400, 2000
+MANY_SHOTS = (1, 2, 5, 10, 20)
 MIN_PAIRS = 10
 HELDOUT_SHARE = 0.2
 BASE_POOL_PER_CLASS = 100
-KEPT_QUERIES = 2**24  # numbers: 64 MB in single precision
 SANE_SHIFT = 1000.0  # no logit is near it
 SAMPLED = 2**17  # logits of an episode that are kept to see how sure the answers should be
 
 
 @dataclass(frozen=True)
-class Trained:
-    """An adapter, the recipe it came to, and what its held-out episodes say: the trade-off curve,
-    and how sure to be."""
+class AdapterRecipe:
+    """An adapter and its pseudo-incremental training: plain data.
 
-    adapter: Adapter
-    recipe: AdapterRecipe
-    curve: TradeOff
-    temperature: Temperature
+    Parameters
+    ----------
+    adapter : str
+        The kind, a name in `cala.core.adapters.KINDS`.
+    guarded : bool
+        Use it only where held-out classes support it, see `cala.heads.auto.AutoHead`.
+    host, metric : str
+        What it stands on where its name is given alone.
+    inputs, tau, hidden, zero_start
+        Of the MLP, see `cala.core.adapters.MLPAdapter`.
+    clamp : bool
+        Keep inputs within the range of the classes it was trained on.
+    gamma, loss, rho, mu
+        Eq. 8 and 9, see `cala.core.cala.AdapterLoss`.
+    objective, max_base_loss
+        What a guarded recipe is chosen by, see `cala.core.operating_point.choose_delta`.
+    novel : int, optional
+        How many novel classes to prepare for; None expects 2B/3.
+    way, shots, queries, base_queries
+        See `cala.core.fakes.EpisodePlan`. With several numbers of shots an adapter learns what
+        the number of shots means.
+    episodes, heldout_episodes : int
+        Played once and kept, the second from pairs that the first lack.
+    epochs, steps, lr, optimiser
+        For the MLP; adapters that are linear are solved by L-BFGS.
+    ridges : tuple of float
+        For linear adapters; the one best on held-out pairs is taken.
+    fake_pairs, fake_images, keep_spread
+        The pool, where fake classes are mixed from embeddings.
+
+    Examples
+    --------
+    >>> AdapterRecipe(gamma=5.0).plan(60).way
+    5
+    """
+
+    adapter: str = "mlp"
+    guarded: bool = False
+    host: str = "nearest-mean"
+    metric: str = "cosine"
+    inputs: str = "sorted"
+    tau: float = 1.0
+    hidden: tuple[int, ...] = (64, 64)
+    zero_start: bool = True
+    clamp: bool = True
+    gamma: float = 10.0
+    loss: str = "balanced"
+    rho: float = 0.0
+    mu: float = 0.0
+    objective: str = "accuracy"
+    max_base_loss: float | None = None
+    novel: int | None = None
+    way: int = 5
+    shots: tuple[int, ...] = (5,)
+    queries: int = 15
+    base_queries: int = 15
+    episodes: int = 200
+    heldout_episodes: int = 20
+    epochs: int = 20
+    steps: int = 50
+    lr: float = 1e-3
+    optimiser: str = "adam"
+    ridges: tuple[float, ...] = (0.0,)
+    fake_pairs: int = 600
+    fake_images: int = 25
+    keep_spread: bool = True
+
+    def __post_init__(self) -> None:
+        check_choice("adapter kind", self.adapter, KINDS)
+        check_choice("adapter input", self.inputs, INPUTS)
+        check_choice("loss", self.loss, LOSSES)
+        check_choice("optimiser", self.optimiser, OPTIMISERS)
+        for name in ("novel", "way", "queries", "episodes", "epochs", "steps"):
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name), 1)
+        check_number("shots", min(self.shots, default=0), 1)
+
+    def make(self, n_base: int, rng: Generator) -> Adapter:
+        """An untrained adapter for B base classes."""
+        return KINDS[self.adapter](self, n_base, rng)
+
+    def plan(self, n_base: int) -> EpisodePlan:
+        """The episode to aim for with B base classes, within `MAX_FAKES` and `MAX_QUERIES`."""
+        novel = min(self.novel or max(1, round(2 * n_base / 3)), MAX_FAKES)
+        way = max(1, min(self.way, n_base // 2, novel))
+        queries = min(self.queries, max(1, MAX_QUERIES // novel))
+        base_queries = min(self.base_queries, max(1, MAX_QUERIES // n_base))
+        return EpisodePlan(way, max(1, round(novel / way)), self.shots, queries, base_queries)
+
+    def as_la(self) -> AdapterRecipe:
+        """LA for the same task: what is learned where the data allow no more.
+
+        >>> CALA.as_la() == LA
+        True
+        """
+        task = "novel way shots queries base_queries fake_pairs fake_images keep_spread"
+        return replace(LA, **{name: getattr(self, name) for name in task.split()})
+
+    def to_json(self) -> dict[str, Any]:
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in vars(self).items()}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> AdapterRecipe:
+        known: dict[str, Any] = {f.name: values[f.name] for f in fields(cls) if f.name in values}
+        known.update((k, tuple(v)) for k, v in known.items() if isinstance(v, list))
+        return cls(**known)
 
 
-def train_adapter(host: Head, recipe: AdapterRecipe, data: BaseData, *, seed: int) -> Trained:
-    """Algorithm 1 on a host that was fitted to `data`."""
+LA = AdapterRecipe(adapter="scalar", gamma=1.0, episodes=30, heldout_episodes=10)
+CALA = AdapterRecipe()
+CALA_LITERAL = AdapterRecipe(
+    inputs="softmax", loss="literal", optimiser="sgd", zero_start=False, clamp=False
+)
+_LINEAR = replace(LA, adapter="summary", shots=MANY_SHOTS, ridges=(1e-4, 1e-3, 1e-2))
+CALA_PLUS = replace(_LINEAR, host="calibrated-mean", metric="whitened")
+AUTO = replace(LA, guarded=True, metric="auto", shots=MANY_SHOTS, episodes=20, heldout_episodes=20)
+ADAPTERS.add("la", LA, "LA-fscil (Eq. 5): one learned shift for all novel classes")
+ADAPTERS.add("cala", CALA, "CALA (Eq. 6-9): an MLP on similarity to base gives each its own")
+ADAPTERS.add("cala-literal", CALA_LITERAL, "the paper to the letter; Eq. 9 as printed diverges")
+ADAPTERS.add("cala-plus", CALA_PLUS, "CALA with tightness and number of shots, linear, whitened")
+ADAPTERS.add("auto", AUTO, "default: the simplest metric and shift that held-out classes support")
+
+
+def train_adapter(
+    host: Head, recipe: AdapterRecipe, data: BaseData, *, seed: int
+) -> tuple[Adapter, AdapterRecipe, list[Episode]]:
+    """Algorithm 1 on a host that was fitted to `data`.
+
+    Returns the adapter, the recipe that the data could afford, and the episodes that judge it.
+    """
     rng = np.random.default_rng(seed)
     recipe, episodes, heldout = play_fakes(host, recipe, data, rng)
     adapter = recipe.make(host.n_base, rng)
@@ -60,21 +185,12 @@ def train_adapter(host: Head, recipe: AdapterRecipe, data: BaseData, *, seed: in
     loss = AdapterLoss(recipe.gamma, recipe.loss, recipe.rho, recipe.mu)
     trainable = bool(data.queries.any())
     if trainable and adapter.linear:
-        train_convex(adapter, episodes, heldout, loss, ridges=recipe.ridges)
+        train_convex(adapter, episodes, heldout, loss, recipe.ridges)
     elif trainable:
-        train_by_steps(
-            adapter,
-            episodes,
-            heldout,
-            loss,
-            rng,
-            epochs=recipe.epochs,
-            steps=recipe.steps,
-            step=OPTIMISERS[recipe.optimiser](recipe.lr),
-        )
+        step = OPTIMISERS[recipe.optimiser](recipe.lr)
+        train_by_steps(adapter, episodes, heldout, loss, rng, step, recipe.epochs, recipe.steps)
     judged = heldout or episodes
-    shifts = [recipe.gamma * adapter(e.context) for e in judged]
-    mean = float(np.mean(np.concatenate(shifts)))
+    mean = recipe.gamma * float(np.mean(np.concatenate([adapter(e.context) for e in judged])))
     if not abs(mean) < SANE_SHIFT:
         warnings.warn(
             f"the adapter diverged: its mean shift is {mean:.3g}, so new classes are never or "
@@ -82,172 +198,103 @@ def train_adapter(host: Head, recipe: AdapterRecipe, data: BaseData, *, seed: in
             DivergenceWarning,
             stacklevel=3,
         )
-    curve = pseudo_trade_off(judged, shifts)
-    return Trained(adapter, recipe, curve, fit_temperature(judged, shifts))
-
-
-def fit_temperature(episodes: Sequence[Episode], shifts: Sequence[Array]) -> Temperature:
-    """How sure to be of logits whose novel columns are shifted, one (F,) per episode."""
-    parts = []
-    for episode, shift in zip(episodes, shifts, strict=True):
-        if episode.sample is not None:
-            logits, columns = episode.sample
-            n_base = logits.shape[1] - len(shift)
-            parts.append((logits + np.pad(shift, (n_base, 0)), columns, n_base))
-    return Temperature.of(parts)
+    return adapter, recipe, judged
 
 
 def play_fakes(
-    host: Head, recipe: AdapterRecipe, data: BaseData, rng: np.random.Generator
+    host: Head, recipe: AdapterRecipe, data: BaseData, rng: Generator
 ) -> tuple[AdapterRecipe, list[Episode], list[Episode]]:
     """Episodes of fake classes to learn from, and others, of other pairs, to judge by.
 
     Also the recipe that the data can afford; without any base query there is one episode each.
     """
     scorers = data.scorers(host)
-    fakes = data.fakes
-    if fakes is None:
-        wanted, images = pool_shape(data.rows.counts, recipe.fake_pairs, recipe.fake_images)
-        fakes = mix_features(
-            data.features,
-            data.rows,
-            draw_pairs(data.n_base, wanted, rng),
-            count=images,
-            rng=rng,
-            keep_spread=recipe.keep_spread,
-        )
+    fakes = data.fake_pool(recipe.fake_pairs, recipe.fake_images, rng, recipe.keep_spread)
     # A metric of fewer rows than dimensions knows every one of them, and what is mixed from them.
     blind = len(scorers) > 1 and data.dim > len(data) - data.n_base and data.fakes is None
-    recipe = _affordable(recipe, fakes, queries=int(data.queries.sum()), blind=blind)
+    asked = bool(data.queries.any())
+    recipe = _affordable(recipe, fakes, asked, blind)
     learn, held = fakes.split(HELDOUT_SHARE, rng) if len(fakes) > 1 else (fakes, fakes)
-    stages = [_Stage(scorer, data, learn, held, rng) for scorer in scorers]
+    stages = [_Stage(scorer, data, (learn, held), rng) for scorer in scorers]
     stages = [stage for stage in stages if len(stage.rows)] or stages[:1]
     plan = recipe.plan(host.n_base)
     if host.room is not None:
         plan = plan.within(host.room)
-    counts = (recipe.episodes, recipe.heldout_episodes) if data.queries.any() else (1, 1)
+    counts = (recipe.episodes, recipe.heldout_episodes) if asked else (1, 1)
     episodes, heldout = (
         [stages[i % len(stages)].episode(part, plan, rng) for i in range(count)]
-        for part, count in zip(("learn", "held"), counts, strict=True)
+        for part, count in enumerate(counts)
     )
     return recipe, episodes, heldout
 
 
 class _Stage:
-    """Where episodes are played: a head and what it can score without bias, all in its metric."""
+    """Where episodes are played: a head and what it can score without bias, all in its metric.
+
+    rows : of the base queries; pools : of fake classes to learn from, and to judge by
+    """
 
     def __init__(
-        self,
-        scorer: Scorer,
-        data: BaseData,
-        learn: FakePool,
-        held: FakePool,
-        rng: np.random.Generator,
+        self, scorer: Scorer, data: BaseData, pools: tuple[FakePool, FakePool], rng: Generator
     ) -> None:
         self.head, self.leave_out = scorer.head, scorer.leave_out
         rows = scorer.rows.where(data.queries).draw(BASE_POOL_PER_CLASS, rng)
         self.rows = ClassRows(np.arange(len(rows)), rows.columns, rows.n_classes)
-        self.queries = _BaseQueries(self.head, data.features, rows.order)
+        self.queries = embedded_rows(self.head.embed, data.features, rows.order)
         self.base = normalise(self.head.prototypes[: self.head.n_base])
-        self.pools = {"learn": self._embedded(learn), "held": self._embedded(held)}
+        self.pools = [pool.mapped(self._embed) for pool in pools]
 
-    def _embedded(self, pool: FakePool) -> FakePool:
-        shape = pool.features.shape
-        flat = pool.features.astype(self.head.dtype, copy=False).reshape(-1, shape[2])
-        return FakePool(self.head.embed(flat).reshape(*shape[:2], -1), pool.pairs)
+    def _embed(self, features: Array) -> Array:
+        return self.head.embed(features.astype(self.head.dtype, copy=False))
 
-    def episode(self, part: str, plan: EpisodePlan, rng: np.random.Generator) -> Episode:
+    def episode(self, part: int, plan: EpisodePlan, rng: Generator) -> Episode:
         """A fork of the head learns fake classes, and fake and base queries are scored on it."""
         pool, n_base = self.pools[part], self.head.n_base
         plan = plan.fitted(pool, n_base)
         draw = draw_episode(pool, plan, rng)
         base = self.rows.draw(plan.base_queries, rng).thinned(MAX_QUERIES, rng)
+        fake = pool.features[draw.fakes[draw.query_of], draw.query_rows]
         members = base.columns if self.leave_out else np.full(len(base), -1)
-        fake = n_base + draw.query_of
         queries = Queries(
-            np.concatenate(
-                [
-                    self.queries.at(base.order),
-                    pool.features[draw.fakes[draw.query_of], draw.query_rows],
-                ]
-            ),
-            np.concatenate([base.columns, fake]),
+            np.concatenate([self.queries(base.order), fake]),
+            np.concatenate([base.columns, n_base + draw.query_of]),
             np.concatenate([members, np.full(len(fake), -1)]),
         )
-        sampled = SAMPLED if part == "held" else 0
-        return play(self.head, self._sessions(pool, draw), queries, self.base, sampled=sampled)
+        sessions = self._sessions(pool, draw)
+        return play(self.head, sessions, queries, self.base, sampled=SAMPLED * part)
 
     def _sessions(self, pool: FakePool, draw: EpisodeDraw) -> Iterator[Session]:
         """N fake classes at a time; all at once where the head's columns do not interact."""
         shots = pool.features[draw.fakes[draw.shot_of], draw.shot_rows]
-        if self.head.traits.old_columns_stay:
-            yield Session(shots, draw.shot_of)
-            return
-        arrival = draw.sessions[draw.shot_of]
+        arrival = draw.sessions[draw.shot_of] * (not self.head.traits.old_columns_stay)
         for session in np.unique(arrival):
-            yield Session(shots[arrival == session], draw.shot_of[arrival == session])
+            yield shots[arrival == session], draw.shot_of[arrival == session]
 
 
-class _BaseQueries:
-    """Base rows (n,) of features in a head's metric: all of them at once, or as they are asked for.
-
-    An episode takes a few thousand of them, and all may be a second copy of a large set.
-    """
-
-    def __init__(self, head: Head, features: Features, rows: Array) -> None:
-        self.head, self.features, self.rows = head, features, rows
-        width = head.embed(features[rows[:1]]).shape[1] if len(rows) else 0
-        few = len(rows) * width <= KEPT_QUERIES
-        self.unit = head.embed(features[rows]) if few else None
-
-    def at(self, places: Array) -> Array:
-        """Embedded rows (m, e) of the queries at some places (m,)."""
-        if self.unit is not None:
-            return self.unit[places]
-        return self.head.embed(self.features[self.rows[places]])
-
-
-def _affordable(
-    recipe: AdapterRecipe, fakes: FakePool, *, queries: int, blind: bool
-) -> AdapterRecipe:
+def _affordable(recipe: AdapterRecipe, fakes: FakePool, asked: bool, blind: bool) -> AdapterRecipe:
     """The largest adapter that the data can train; a fallback is LA in every number.
 
+    asked : there are base queries
     blind : the fake classes were mixed from rows that the metric knows by heart
     """
-    problem = None
-    if queries == 0:
-        problem = (
-            "no base class has a second image to serve as a query: the adapter is off (β = 0); "
-            "give at least two images per base class"
-        )
-    elif recipe.adapter != "scalar" and len(fakes) < MIN_PAIRS:
-        problem = (
-            f"{len(fakes)} fake classes are too few to learn a class-aware adapter ({MIN_PAIRS} "
-            "are needed, so at least 5 base classes): one shift for all novel classes (LA) was "
-            "learned instead"
-        )
-    elif recipe.adapter != "scalar" and blind:
-        problem = (
-            "fewer base rows than dimensions: fake classes mixed from embeddings look closer than "
-            "they are in a whitened metric, so one shift for all novel classes (LA) was learned "
-            "instead of a class-aware adapter; mix images (`fake`, or `cala fit --fakes image`), "
-            "or give more rows"
-        )
-    if problem is not None:
+    problem, aware = "", recipe.adapter != "scalar"
+    instead = "one shift for all novel classes (LA) was learned instead"
+    if not asked:
+        problem = "no base class has a second image to serve as a query: the adapter is off (β = 0)"
+    elif aware and len(fakes) < MIN_PAIRS:
+        problem = f"{len(fakes)} fake classes, a class-aware adapter needs {MIN_PAIRS}: {instead}"
+    elif aware and blind:
+        problem = "fewer base rows than dimensions, and embeddings mixed from them look too close "
+        problem += f"when whitened: {instead}; mix images (`fake`, `cala fit --fakes image`)"
+    if problem:
         warnings.warn(problem, FallbackWarning, stacklevel=3)
         recipe = recipe.as_la()
-    if queries == 0 or max(recipe.shots) < fakes.images:
+    if not asked or max(recipe.shots) < fakes.images:
         return recipe
     kept = servable_shots(recipe.shots, fakes.images)
     if recipe.shots != MANY_SHOTS:  # which are as many as can be had
-        warnings.warn(
-            f"fake classes have {fakes.images} images each, one of them at least a query: "
-            f"pseudo sessions have {_listed(kept)} shots instead of {_listed(recipe.shots)}",
-            FallbackWarning,
-            stacklevel=3,
-        )
+        found, wanted = (", ".join(map(str, shots)) for shots in (kept, recipe.shots))
+        problem = f"fake classes have {fakes.images} images each, one of them at least a query: "
+        problem += f"pseudo sessions have {found} shots instead of {wanted}"
+        warnings.warn(problem, FallbackWarning, stacklevel=3)
     return replace(recipe, shots=kept)
-
-
-def _listed(shots: tuple[int, ...]) -> str:
-    return ", ".join(map(str, shots))

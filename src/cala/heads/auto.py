@@ -16,23 +16,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 from typing_extensions import Self
 
 from cala.core.adapters import Adapter
-from cala.core.cala import AdapterLoss, Episode, Queries, Session, normalise, play, train_convex
+from cala.core.cala import AdapterLoss, Episode, Queries, normalise, play, train_convex
 from cala.core.calibration import Temperature
 from cala.core.operating_point import pseudo_trade_off
 from cala.core.rows import Array, ClassRows
-from cala.heads.adapted import AdaptedHead, warn_of_base_queries
-from cala.heads.adapter_training import MIN_PAIRS, SAMPLED, fit_temperature, play_fakes
+from cala.heads.adapted import AdaptedHead
+from cala.heads.adapter_training import (
+    CALA_PLUS,
+    LA,
+    MANY_SHOTS,
+    MIN_PAIRS,
+    SAMPLED,
+    AdapterRecipe,
+    play_fakes,
+)
 from cala.heads.base import Head
 from cala.heads.base_data import BaseData
-from cala.heads.base_reference import BaseReference
-from cala.heads.recipe import CALA_PLUS, LA, MANY_SHOTS, AdapterRecipe
 from cala.heads.table import TableHead
+from cala.heads.wrapper import warn_of_base_queries
 
 GROUPS = 3  # of base classes, each held out in turn
 FEWEST_REPEATS = 2  # of holding every class out once
@@ -47,6 +54,22 @@ TIE = 1e-9
 MIXED_ROWS, MIXED_RATIO = 1000, 20.0
 
 Objective = Callable[[Episode, Array], float]
+
+
+class AutoReport(TypedDict):
+    """What was chosen and why.
+
+    evidence : what decided; trials : how many of them
+    host, metric, shift : what was chosen; shift is "none", "one" or "class-aware"
+    values : mean over the trials by "host, metric, shift"
+    """
+
+    evidence: str
+    trials: int
+    host: str
+    metric: str
+    shift: str
+    values: dict[str, float]
 
 
 class AutoHead(AdaptedHead):
@@ -91,17 +114,11 @@ class AutoHead(AdaptedHead):
         judged = trials[chosen].judged
         recipe = replace(SHIFTS[shift], novel=self.recipe.novel, shots=self.recipe.shots)
         adapter = _trained(recipe, trials[chosen].learned)
-        recipe = replace(recipe, gamma=caution * recipe.gamma)
         fitted._host = hosts[chosen]
-        fitted.trained_as, fitted.gamma = recipe, recipe.gamma
-        fitted.adapter = adapter
         curve = judged or self._fake_trials(fitted._host, data).judged
-        added = [fitted.gamma * fitted.adapter(e.context) for e in curve]
-        fitted.curve = pseudo_trade_off(curve, added)
-        fitted.temperature = fit_temperature(judged, added) if judged else Temperature()
-        fitted._reference = normalise(fitted._host.prototypes)
-        fitted.beta = np.zeros(fitted.n_base, fitted.dtype)
-        fitted._kept = BaseReference.of(fitted._host, data)
+        fitted._take(adapter, replace(recipe, gamma=caution * recipe.gamma), curve, data)
+        if not judged:  # the fakes have no say here
+            fitted.temperature = Temperature()
         fitted.report = {
             "evidence": evidence,
             "trials": len(judged),
@@ -109,10 +126,8 @@ class AutoHead(AdaptedHead):
             "metric": hosts[chosen].metric_name,
             "shift": shift,
             "values": {
-                f"{hosts[host].name}, {hosts[host].metric_name}, {name}": round(
-                    float(np.mean(found)), 4
-                )
-                for (host, name), found in values.items()
+                f"{hosts[i].name}, {hosts[i].metric_name}, {name}": round(float(np.mean(found)), 4)
+                for (i, name), found in values.items()
             },
         }
         return self._become(fitted)
@@ -259,7 +274,7 @@ def _trial(
     queries = Queries(
         fold.embed(data.features[mixed.order[query]]), own[query], np.full(int(query.sum()), -1)
     )
-    session = Session(fold.embed(data.features[mixed.order[shot]]), own[shot] - len(stay))
+    session = fold.embed(data.features[mixed.order[shot]]), own[shot] - len(stay)
     return play(fold, [session], queries, normalise(fold.prototypes), sampled=SAMPLED)
 
 
@@ -301,7 +316,7 @@ def _trained(recipe: AdapterRecipe, episodes: Sequence[Episode]) -> Adapter:
     return adapter
 
 
-def describe(report: dict[str, Any]) -> str:
+def describe(report: AutoReport) -> str:
     """One sentence for `cala show` and logs."""
     shift = {
         "none": "no shift",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypedDict
 
 import numpy as np
 from typing_extensions import Self
@@ -17,7 +17,14 @@ from cala.errors import InputError, StateError
 from cala.heads.base_data import BaseData, Scorer
 from cala.heads.checks import check_features, check_labels
 
-State = dict[str, Any]
+
+class State(TypedDict):
+    """Everything that a head has learned; `config` and `meta` hold JSON values."""
+
+    name: str
+    config: dict[str, Any]
+    meta: dict[str, Any]
+    tensors: dict[str, Array]
 
 
 class Traits(NamedTuple):
@@ -42,22 +49,33 @@ class Traits(NamedTuple):
 
 
 class Head(ABC):
-    """A growing classifier; everything else hangs on this contract.
+    """A classifier over embeddings that learns new classes without forgetting old ones.
 
     Labels are integers. Base classes take the first columns in sorted order; later classes are
     appended as they arrive, sorted within one `add`; a class never moves to another column.
     A call that fails leaves the head as it was. Arrays are replaced, never written to, so that
-    `fork` can share them. Threads that read while another one changes a head read from a fork, as
-    `CalaClassifier` does.
+    `fork` can share them. Threads that read while another one changes a head read from a fork.
 
     A head works on rows (n, e) that `embed` makes of embeddings (n, d): the first d numbers are
-    the unit vector in its metric; what may follow is the head's own, computed once per row
-    instead of in every pseudo session.
+    the unit vector in its metric; what may follow is the head's own, computed once per row.
 
-    classes : labels in column order
-    n_base : how many of the first columns are base classes
-    dim, dtype : of the embeddings
-    table : sums and counts of unit vectors per class, in the head's metric
+    Attributes
+    ----------
+    classes : tuple of int
+        Labels in column order.
+    n_base : int
+        How many of the first columns are base classes.
+    dim, dtype : int, dtype
+        Of the embeddings.
+    table : PrototypeTable
+        Sums and counts of unit vectors per class, in the head's metric.
+
+    Examples
+    --------
+    >>> from cala.heads import BaseData, make_head
+    >>> head = make_head("nearest-mean").fit_base(BaseData(np.eye(4), np.array([0, 0, 1, 1])))
+    >>> head.add(np.ones((1, 4)), np.array([7])).classes
+    (0, 1, 7)
     """
 
     name: ClassVar[str]
@@ -84,12 +102,10 @@ class Head(ABC):
 
     @abstractmethod
     def unit_logits(self, unit: Array, members: Array | None = None) -> Array:
-        """Logits of embedded rows (n, e) over the seen classes in order of arrival: (n, C).
+        """Logits of embedded rows (n, e), columns in order of arrival: a new array (n, C).
 
-        A new array, which the caller may write to.
-
-        members : (n,) columns; row i helped to make class `members[i]` and is to be judged as if
-            it had not (leave-one-out); -1 for a row that helped to make none
+        members : (n,) columns; row i helped to make class `members[i]` and is scored as if it had
+            not (leave-one-out); -1 for a row that helped to make none
         """
 
     @abstractmethod
@@ -104,13 +120,9 @@ class Head(ABC):
     def blank(self) -> Self:
         """An unfitted head with the same configuration."""
 
-    def alike(self) -> Self:
-        """An unfitted head that takes over what this one has found out about itself."""
-        return self.blank()
-
     @abstractmethod
     def state(self) -> State:
-        """Everything learned: {"name", "config", "meta" (JSON values), "tensors" (arrays)}."""
+        """Everything learned."""
 
     @classmethod
     @abstractmethod
@@ -134,7 +146,7 @@ class Head(ABC):
 
     def _check_fitted(self, call: str) -> None:
         if not self.classes:
-            raise StateError(f"{call} before fit_base: fit the base classes first")
+            raise StateError(f"{call} before fit_base", "fit the base classes first")
 
     @property
     def prototypes(self) -> Array:
@@ -144,6 +156,10 @@ class Head(ABC):
     def fork(self) -> Self:
         """A cheap copy that can learn more without touching this one."""
         return copy.copy(self)
+
+    def alike(self) -> Self:
+        """An unfitted head that takes over what this one has found out about itself."""
+        return self.blank()
 
     def _become(self, other: Self) -> Self:
         """Take over another head's content at once: the last step of every change."""
@@ -197,14 +213,13 @@ class Head(ABC):
 
     def linear_form(self) -> tuple[Array, Array]:
         """Weights (C, d) and bias (C,) with unit_logits(u) = u @ weights.T + bias."""
-        raise InputError(
-            f"the logits of {self.name} are not linear in the embedding: they cannot be written "
-            "as a table of weights; choose another method (`cala methods` lists them)"
-        )
+        detail = f"the logits of {self.name} are not linear in the embedding"
+        raise InputError(detail, "choose another method (`cala methods`)", code="not_linear")
 
     def new_row(self, unit: Array) -> tuple[Array, Array]:
         """What `add_unit` of shots (K, d) of one new class would append to `linear_form`.
 
         Returns weights (1, d) and bias (1,).
         """
-        raise InputError(f"{self.name} has no linear form that a new class could be added to")
+        detail = f"{self.name} has no linear form that a new class could be added to"
+        raise InputError(detail, "choose another method (`cala methods`)", code="not_linear")

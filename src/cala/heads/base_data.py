@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.random import Generator
 
-from cala.core.fakes import FakePool
+from cala.core.fakes import FakePool, draw_pairs, mix_features, pool_shape
 from cala.core.rows import Array, ClassRows, Features
 from cala.errors import InputError
 from cala.heads.checks import check_fakes, check_features, check_holdout, check_labels
 
 if TYPE_CHECKING:
     from cala.heads.base import Head
-
-SCALE_ROWS_PER_CLASS = 50
-SCALE_SCORES = 2**24  # rows × classes at the most: a scale needs no more, and memory has an end
 
 
 @dataclass(frozen=True)
@@ -48,12 +45,7 @@ class BaseData:
     """
 
     def __init__(
-        self,
-        features: Features,
-        labels: Any,
-        *,
-        fakes: FakePool | None = None,
-        holdout: Any = None,
+        self, features: Features, labels: Any, *, fakes: FakePool | None = None, holdout: Any = None
     ) -> None:
         self.features = check_features(features)
         labels = check_labels(labels, len(self.features))
@@ -61,9 +53,8 @@ class BaseData:
         self.holdout = check_holdout(holdout, len(self))
         classes, columns = np.unique(labels, return_inverse=True)
         if len(classes) < 2:
-            raise InputError(
-                f"fit_base got one class ({classes[0]}): give at least two base classes"
-            )
+            detail = f"fit_base got one class ({classes[0]})"
+            raise InputError(detail, "give at least two base classes", code="one_class")
         self.classes = tuple(classes.tolist())
         self.columns: Array = columns
         self._scorers: tuple[Any, list[Scorer]] = (None, [])
@@ -115,12 +106,12 @@ class BaseData:
             self._scorers = (head.__dict__, head.scorers(self))
         return self._scorers[1]
 
-    def scale_rows(self, head: Head) -> Iterator[tuple[Scorer, Array, Array]]:
-        """Some queries for each scorer, up to 50 per class, with their columns: (m,), (m,)."""
-        rng = np.random.default_rng(0)
-        scorers = self.scorers(head)
-        most = max(SCALE_SCORES // (self.n_base * len(scorers)), 1)
-        for scorer in scorers:
-            rows = scorer.rows.where(self.queries).draw(SCALE_ROWS_PER_CLASS, rng)
-            rows = rows.thinned(most, rng)
-            yield scorer, rows.order, rows.columns
+    def fake_pool(
+        self, pairs: int, images: int, rng: Generator, keep_spread: bool = True
+    ) -> FakePool:
+        """The fake classes that were given, or about pairs × images mixed from the embeddings."""
+        if self.fakes is not None:
+            return self.fakes
+        wanted, each = pool_shape(self.rows.counts, pairs, images)
+        drawn = draw_pairs(self.n_base, wanted, rng)
+        return mix_features(self.features, self.rows, drawn, each, rng, keep_spread)

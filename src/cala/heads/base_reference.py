@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,11 +17,11 @@ MARGIN = 1e-4  # of a logit, above rounding
 
 @dataclass(frozen=True)
 class BaseReference:
-    """Base queries that are answered right before any class is added.
+    """Base queries, of which those count that are right where there are base classes alone.
 
-    rows : (R, e) as the head embeds them; best : (R,) their largest base logit
-    own : (R,) their base columns
-    queries : (B,) how many of each base class were asked, right or wrong
+    rows : (R, e) as the head embeds them; own : (R,) their base columns
+    best : (R,) their largest base logit, -inf where it is not that of their own class
+    queries : (B,) how many of each base class were asked
     """
 
     rows: Array
@@ -47,9 +47,15 @@ class BaseReference:
         if not len(asked):
             return cls.none()
         rows = host.embed(data.features[asked.order])
-        logits = host.unit_logits(rows, asked.columns)
-        right = logits.argmax(1) == asked.columns
-        return cls(rows[right], logits.max(1)[right], asked.columns[right], asked.counts)
+        return cls(rows, rows[:, 0], asked.columns, asked.counts).refreshed(host)
+
+    def refreshed(self, host: Head) -> BaseReference:
+        """After base classes have learned more: their logits are others."""
+        if not len(self.rows):
+            return self
+        logits = host.unit_logits(self.rows, self.own)[:, : host.n_base]
+        right = logits.argmax(1) == self.own
+        return replace(self, best=np.where(right, logits.max(1), -np.inf).astype(logits.dtype))
 
     def without(self, column: int) -> BaseReference:
         """After a base class was forgotten: none of its rows is kept or promised anything."""
@@ -65,8 +71,9 @@ class BaseReference:
 
         host : with its novel classes; shift : (F,) what is added to these already
         """
-        novel = host.unit_logits(self.rows)[:, host.n_base :] + shift
-        switches = np.sort(self.best - novel.max(1))
+        right = self.best > -np.inf
+        novel = host.unit_logits(self.rows[right])[:, host.n_base :] + shift
+        switches = np.sort(self.best[right] - novel.max(1))
         lost = losses_within(max_base_loss, int(self.queries.sum()))
         if lost >= len(switches):
             return float(switches[-1]) + 1.0

@@ -8,7 +8,6 @@ import numpy as np
 
 from cala.core.calibration import fit_concentration, standardised_tightness
 from cala.core.rows import Array
-from cala.heads.base import State
 from cala.heads.nearest_mean import NearestMean
 
 MIN_CLASSES = 10
@@ -23,14 +22,15 @@ class CalibratedMean(NearestMean):
 
     name = "calibrated-mean"
     fewest_base = MIN_CLASSES
+    saved_arrays = ("_slope", "_offset")
 
     _slope: Array  # (C,)
     _offset: Array  # (C,)
 
-    def _scaled(self, cosines: Array) -> Array:
-        cosines *= self._slope
-        cosines += self._offset
-        return cosines
+    def _scaled(self, scores: Array) -> Array:
+        scores *= self._slope
+        scores += self._offset
+        return scores
 
     def linear_form(self) -> tuple[Array, Array]:
         return self._slope[:, None] * self._weights, self._offset.copy()
@@ -44,20 +44,14 @@ class CalibratedMean(NearestMean):
         self._slope = np.full(self.n_base, scale, self.dtype)
         self._offset = np.zeros(self.n_base, self.dtype)
 
-    def _fit_scale(self, cosines: Array, own: Array) -> None:
-        if self.scale_option == "auto":
-            super()._fit_scale(cosines, own)
-        else:
-            self.scale = float(self.scale_option)
-        self._take_scale(self.scale)
+    def _fit_scale(self, scores: Array, own: Array) -> None:
+        free = super()._fits_scale
+        if free:
+            super()._fit_scale(scores, own)
+        self._take_scale(self.scale if free else float(self.config["scale"]))
         if self.n_base >= MIN_CLASSES and len(own):
-            found = fit_concentration(
-                cosines,
-                own,
-                standardised_tightness(self.table),
-                self.scale,
-                free_scale=self.scale_option == "auto",
-            )
+            tightness = standardised_tightness(self.table)
+            found = fit_concentration(scores, own, tightness, self.scale, free_scale=free)
             self.scale = float(np.exp(np.log(found.slope).mean()))
             self._slope = found.slope.astype(self.dtype)
             self._offset = found.offset.astype(self.dtype)
@@ -75,12 +69,3 @@ class CalibratedMean(NearestMean):
     def _forget(self, column: int) -> None:
         super()._forget(column)
         self._slope, self._offset = (np.delete(x, column) for x in (self._slope, self._offset))
-
-    def state(self) -> State:
-        state = super().state()
-        state["tensors"].update(slope=self._slope, offset=self._offset)
-        return state
-
-    def _restore(self, state: State) -> None:
-        super()._restore(state)
-        self._slope, self._offset = state["tensors"]["slope"], state["tensors"]["offset"]

@@ -1,10 +1,9 @@
-"""Checks at the door: every refusal names the value and the fix."""
+"""Checks of what users give; every error names the value and the fix."""
 
 from __future__ import annotations
 
 import math
 import numbers
-from dataclasses import replace
 from typing import Any, overload
 
 import numpy as np
@@ -29,40 +28,30 @@ def check_features(features: Features, dim: int | None = None, dtype: Any = None
 
     Rows on disk are checked by whoever reads them.
     """
-    if isinstance(features, StoredRows):
-        _check_shape(features, dim)
-        return features
-    features = np.asarray(features)
-    _check_shape(features, dim)
-    if features.dtype != np.float64:
-        features = features.astype(np.float32, copy=False)
-    dtype = features.dtype if dtype is None else dtype
-    if _plainly_fits(features):
-        return features.astype(dtype, copy=False)
-    peak = np.abs(features).max(1)
-    bad = ~np.isfinite(peak)
-    if bad.any():
-        raise InputError(f"embeddings contain NaN or infinity in {rows_of(bad)}: remove those rows")
-    zero = peak == 0
-    if zero.any():
+    given = features if isinstance(features, StoredRows) else _floats(features, "embeddings")
+    shape = tuple(given.shape)
+    if len(shape) != 2 or 0 in shape:
+        raise InputError(f"embeddings have shape {shape}", "give at least one row, (n, d)")
+    if dim is not None and shape[1] != dim:
         raise InputError(
-            f"embeddings are all zero in {rows_of(zero)}: a zero vector has no direction; "
-            "remove those rows or check the encoder"
+            f"embeddings have {shape[1]} dimensions, but the model was fitted with {dim}",
+            "use the same encoder",
+            code="wrong_dimensions",
         )
-    fits = bool((peak >= 1 / SQUARABLE).all() and (peak <= SQUARABLE).all())
-    return (features if fits else features / peak[:, None]).astype(dtype, copy=False)
+    if isinstance(given, StoredRows):
+        return given
+    dtype = given.dtype if dtype is None else dtype
+    return (given if _plainly_fits(given) else _squarable(given, "embeddings")).astype(
+        dtype, copy=False
+    )
 
 
-def _check_shape(features: Features, dim: int | None) -> None:
-    if len(features.shape) != 2 or 0 in features.shape:
-        raise InputError(
-            f"embeddings have shape {tuple(features.shape)}: give at least one row, (n, d)"
-        )
-    if dim is not None and features.shape[1] != dim:
-        raise InputError(
-            f"embeddings have {features.shape[1]} dimensions, but the model was fitted with {dim}: "
-            "use the same encoder"
-        )
+def _floats(values: Any, name: str) -> Array:
+    """Numbers in float32 or float64."""
+    values = np.asarray(values)
+    if values.dtype.kind not in "fiub":
+        raise InputError(f"{name} are of type {values.dtype}", "give numbers")
+    return values if values.dtype == np.float64 else values.astype(np.float32, copy=False)
 
 
 def _plainly_fits(features: Array) -> bool:
@@ -77,16 +66,26 @@ def _plainly_fits(features: Array) -> bool:
     return bool(squared.min() >= low and squared.max() <= high)
 
 
+def _squarable(vectors: Array, name: str) -> Array:
+    """Vectors (…, d), all finite and none zero, scaled where their squares would not be numbers."""
+    peak = np.maximum(vectors.max(-1), -vectors.min(-1))  # NaN stays NaN
+    for bad, what in ((~np.isfinite(peak), "contain NaN or infinity"), (peak == 0, "are all zero")):
+        if bad.any():
+            rows = rows_of(bad.reshape(len(bad), -1).any(1))
+            raise InputError(f"{name} {what} in {rows}", "remove them or check the encoder")
+    fits = bool((peak >= 1 / SQUARABLE).all() and (peak <= SQUARABLE).all())
+    return vectors if fits else vectors / peak[..., None]
+
+
 def check_labels(labels: Any, rows: int) -> Array:
     """Integer labels, one per row."""
     labels = np.asarray(labels)
-    if labels.ndim != 1 or len(labels) != rows:
+    if labels.shape != (rows,):
         raise InputError(
-            f"{rows} embeddings but labels of shape {tuple(labels.shape)}: "
-            "give one label per embedding"
+            f"{rows} embeddings but labels of shape {labels.shape}", "give one label per embedding"
         )
     if labels.dtype.kind not in "iu":
-        raise InputError(f"labels are {labels.dtype}: heads take integer labels")
+        raise InputError(f"labels are {labels.dtype}", "heads take integer labels")
     return labels.astype(np.int64, copy=False)
 
 
@@ -94,28 +93,26 @@ def check_fakes(fakes: FakePool | None, dim: int) -> FakePool | None:
     """Finite fake classes of the right dimension, each with two images and two parents."""
     if fakes is None:
         return None
-    shape = tuple(fakes.features.shape)
-    if len(shape) != 3 or shape[2] != dim or min(shape[:2]) < 1 or shape[1] < 2:
+    features, pairs = _floats(fakes.features, "fake classes"), np.asarray(fakes.pairs)
+    shape = features.shape
+    if len(shape) != 3 or shape[2] != dim or shape[0] < 1 or shape[1] < 2:
         raise InputError(
-            f"fake has shape {shape}: give (classes, images, {dim}) with at least two images each"
+            f"fake has shape {shape}",
+            f"give (classes, images, {dim}) with at least two images each",
+            field="fake",
         )
-    if tuple(fakes.pairs.shape) != (shape[0], 2):
-        raise InputError(
-            f"pairs has shape {tuple(fakes.pairs.shape)}: give the two parents of each of the "
-            f"{shape[0]} fake classes"
-        )
-    peak = np.maximum(fakes.features.max(2), -fakes.features.min(2))  # NaN stays NaN
-    bad = ~np.isfinite(peak).all(1)
-    if bad.any():
-        raise InputError(f"fake contains NaN or infinity in {rows_of(bad)}: remove those classes")
-    zero = (peak == 0).any(1)
-    if zero.any():
-        raise InputError(f"fake has all-zero images in {rows_of(zero)}: remove those classes")
-    same = fakes.pairs[:, 0] == fakes.pairs[:, 1]
+    with np.errstate(invalid="ignore"):
+        numeric = pairs.dtype.kind in "iuf"
+        whole = pairs.astype(np.int64, copy=False) if numeric else np.zeros(0, np.int64)
+    parents = f"give the integers that name both parents of each of the {shape[0]} fake classes"
+    if whole.shape != (shape[0], 2) or (whole != pairs).any():
+        raise InputError(f"pairs is {pairs.dtype} of shape {pairs.shape}", parents, field="pairs")
+    same = whole[:, 0] == whole[:, 1]
     if same.any():
-        raise InputError(f"pairs names one class twice in {rows_of(same)}: mix two classes")
-    fits = bool((peak >= 1 / SQUARABLE).all() and (peak <= SQUARABLE).all())
-    return fakes if fits else replace(fakes, features=fakes.features / peak[..., None])
+        raise InputError(f"pairs names one class twice in {rows_of(same)}", parents, field="pairs")
+    checked = _squarable(features, "fake classes")
+    kept = checked is fakes.features and whole is fakes.pairs
+    return fakes if kept else FakePool(checked, whole)
 
 
 def check_holdout(holdout: Any, rows: int) -> Array | None:
@@ -123,13 +120,13 @@ def check_holdout(holdout: Any, rows: int) -> Array | None:
     if holdout is None:
         return None
     holdout = np.asarray(holdout)
-    if tuple(holdout.shape) != (rows,) or holdout.dtype != bool:
+    if holdout.shape != (rows,) or holdout.dtype != bool or not holdout.any():
         raise InputError(
-            f"holdout is {holdout.dtype} of shape {tuple(holdout.shape)}: give one bool per row "
-            f'({rows},), or "all" if the encoder saw none of them'
+            f"holdout is {holdout.dtype} of shape {holdout.shape} and marks "
+            f"{np.count_nonzero(holdout)} rows",
+            f'give one bool per row ({rows},), some of them true, or "all" if the encoder saw none',
+            field="holdout",
         )
-    if not holdout.any():
-        raise InputError('holdout marks no row: leave it out, or pass "all"')
     return holdout
 
 
@@ -138,23 +135,50 @@ def check_operating_point(
 ) -> None:
     """A known objective, a fraction, a finite shift, and not two of them that contradict."""
     check_choice("objective", objective, OBJECTIVES)
-    loss = max_base_loss
-    if loss is not None and not (is_number(loss) and 0 <= loss <= 1):
-        raise InputError(f"max_base_loss is {loss!r}: give a fraction, such as 0.01")
-    if delta is not None and not (is_number(delta) and math.isfinite(delta)):
-        raise InputError(f"delta is {delta!r}: give a finite number")
-    given = {
-        "objective": objective if objective != "accuracy" else None,
-        "max_base_loss": max_base_loss,
-        "delta": delta,
-    }
+    if max_base_loss is not None:
+        check_number("max_base_loss", max_base_loss, 0, 1)
+    if delta is not None:
+        check_number("delta", delta, -math.inf)
+    chosen = objective if objective != "accuracy" else None
+    given = {"objective": chosen, "max_base_loss": max_base_loss, "delta": delta}
     named = [f"{name}={value!r}" for name, value in given.items() if value is not None]
     if len(named) > 1:
-        raise InputError(f"{' and '.join(named)} are two operating points: give one of them")
+        raise InputError(f"{' and '.join(named)} are two operating points", "give one of them")
+
+
+def check_number(
+    name: str,
+    value: object,
+    low: float = 0.0,
+    high: float = math.inf,
+    *,
+    whole: bool = False,
+    above: bool = False,
+) -> float:
+    """A finite number from `low` to `high`, of any type but bool.
+
+    whole : it has no fraction; above : `low` itself is not allowed
+
+    >>> check_number("alpha", 0.5, 0, 1)
+    0.5
+    """
+    number = float(value) if is_number(value) else math.nan  # type: ignore[arg-type]
+    fits = math.isfinite(number) and low <= number <= high and not (above and number == low)
+    if not fits or (whole and number % 1):
+        kind = "a whole number" if whole else "a finite number"
+        bounds = [f"{'greater than' if above else 'at least'} {low:g}"] if low > -math.inf else []
+        bounds += [f"at most {high:g}"] if high < math.inf else []
+        raise InputError(f"{name} is {value!r}", f"give {', '.join([kind, *bounds])}", field=name)
+    return number
+
+
+def number_or_auto(name: str, value: object, **limits: Any) -> float | str:
+    """As `check_number`, or the string "auto"."""
+    return "auto" if is_auto(value) else check_number(name, value, **limits)
 
 
 def is_number(value: object) -> bool:
-    """A real number of any make, NumPy's too; a bool is none."""
+    """A real number of any type, NumPy's too, but not a bool."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 

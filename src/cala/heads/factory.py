@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -42,9 +43,23 @@ def default_metric(name: str) -> str:
     return ADAPTERS[name].metric if name in ADAPTERS else "cosine"
 
 
+def head_options(host: str) -> list[str]:
+    """What the constructor of a head takes, its base classes' own options first.
+
+    >>> head_options("teen")
+    ['metric', 'shrinkage', 'scale', 'alpha', 'tau']
+    """
+    found: dict[str, None] = {}
+    for base in reversed(HEADS[host].__mro__):
+        if "__init__" in vars(base) and issubclass(base, Head):
+            parameters = inspect.signature(base).parameters.values()
+            found.update((p.name, None) for p in parameters if p.kind is not p.VAR_KEYWORD)
+    return list(found)
+
+
 def takes_parts(name: str) -> bool:
     """Whether a method's host takes arrays that were trained together with the encoder."""
-    return "parts" in inspect.signature(HEADS[split_name(name)[0]]).parameters
+    return "parts" in head_options(split_name(name)[0])
 
 
 def make_head(
@@ -52,26 +67,43 @@ def make_head(
     *,
     metric: str | None = None,
     seed: int = 0,
-    adapter: dict[str, Any] | None = None,
+    adapter: Mapping[str, Any] | None = None,
     **host_options: Any,
 ) -> Head:
-    """An unfitted head.
+    """Make an unfitted head by the name of its method.
 
-    seed : of the adapter's training, and of a host that draws anything
-    adapter : changes to the adapter's recipe, such as {"shots": (1,), "novel": 20}
-    host_options : for the host, such as scale=16.0; `parts`, what was trained with the encoder,
-        go to the heads that take them
+    Parameters
+    ----------
+    name : str
+        A head, an adapter on its own host, or HOST+ADAPTER; see `method_names`.
+    metric : {"cosine", "whitened"}, optional
+        None takes the method's own.
+    seed : int, default=0
+        Of the adapter's training, and of a host that draws anything.
+    adapter : mapping, optional
+        Changes to the adapter's recipe, such as {"shots": (1,), "novel": 20}.
+    **host_options
+        For the host, such as scale=16.0. `parts`, what was trained together with the encoder, is
+        dropped for heads that do not take it.
 
+    Returns
+    -------
+    Head
+        Call `fit_base` on it.
+
+    Examples
+    --------
     >>> make_head("cala", scale=16.0).host.name
     'nearest-mean'
     """
     host_name, adapter_name = split_name(name)
-    known = inspect.signature(HEADS[host_name]).parameters
+    known = head_options(host_name)
     for option in host_options:
         if option not in known and option != "parts":
-            raise InputError(f"{host_name} has no option {option!r}: it takes {', '.join(known)}")
+            detail = f"{host_name} has no option {option!r}"
+            raise InputError(detail, f"it takes {', '.join(known)}", field=option)
     metric = default_metric(name) if metric is None else metric
-    if not takes_parts(name):
+    if "parts" not in known:
         host_options.pop("parts", None)
     if "seed" in known:
         host_options["seed"] = seed

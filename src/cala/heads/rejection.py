@@ -10,14 +10,18 @@ import warnings
 
 import numpy as np
 
-from cala.core.fakes import FakePool, draw_pairs, mix_features, pool_shape
-from cala.core.pseudo import EpisodePlan, draw_episode, servable_shots
+from cala.core.fakes import (
+    EpisodePlan,
+    FakePool,
+    draw_episode,
+    servable_shots,
+)
 from cala.core.rejection import Rejection
 from cala.core.rows import Array
 from cala.errors import FallbackWarning
+from cala.heads.adapter_training import MANY_SHOTS
 from cala.heads.base import Head
 from cala.heads.base_data import BaseData, Scorer
-from cala.heads.recipe import MANY_SHOTS
 
 WAY = 5
 QUERIES = 5
@@ -60,11 +64,7 @@ def fit_rejection(
         )
         return Rejection.off()
     rng = np.random.default_rng(seed)
-    fakes = data.fakes
-    if fakes is None:
-        wanted, images = pool_shape(data.rows.counts, MOST_FAKES, FAKE_IMAGES)
-        pairs = draw_pairs(host.n_base, wanted, rng)
-        fakes = mix_features(data.features, data.rows, pairs, count=images, rng=rng)
+    fakes = data.fake_pool(MOST_FAKES, FAKE_IMAGES, rng)
     served = servable_shots(tuple(sorted(set(shots))), fakes.images) if fakes.images > 1 else ()
     scorers = data.scorers(host)
     base = [_base_scores(scorer, data, rng) for scorer in scorers]

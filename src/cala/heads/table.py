@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any, ClassVar
+from abc import abstractmethod
+from typing import Any, ClassVar, TypedDict
 
 import numpy as np
-from typing_extensions import Self
+from typing_extensions import Self, Unpack
 
 from cala.core.cala import PrototypeTable
+from cala.core.calibration import fit_scale
 from cala.core.metric import METRICS, CosineMetric, Metric, fit_metric, restore_metric
 from cala.core.rows import CHUNK, Array, StoredRows, chunks, parts_of
 from cala.errors import InputError
-from cala.heads.base import Head, State
+from cala.heads.base import Head, State, Traits
 from cala.heads.base_data import BaseData, Scorer
-from cala.heads.checks import is_auto, is_number
+from cala.heads.checks import is_auto, number_or_auto
 from cala.registry import check_choice
 
 FOLDS = 5
 TRUSTED_RATIO = 0.05  # of dimensions to degrees of freedom; CIFAR-100 with 64 dimensions: 0.002
+SCALE_ROWS_PER_CLASS = 50
+SCALE_SCORES = 2**24  # rows × classes at the most: a scale needs no more, and memory is limited
 
 
 class TableHead(Head):
@@ -26,23 +29,29 @@ class TableHead(Head):
 
     `unit_logits` is theirs to write; `_fit_base`, `_add`, `_forget` and `_restore` where they keep
     more than the table.
+
+    config : the constructor's arguments, as JSON values
     """
 
-    #: With fewer base classes it is no other than a simpler head.
+    #: With fewer base classes it is the same as a simpler head.
     fewest_base: ClassVar[int] = 2
+    #: Attributes that are part of the state: arrays, and JSON values. "_x" is kept as "x".
+    saved_arrays: ClassVar[tuple[str, ...]] = ()
+    saved_values: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, *, metric: str = "cosine", shrinkage: float | str = "auto") -> None:
         check_choice("metric", metric, METRICS)
         if metric not in self.traits.metrics:
             raise InputError(
-                f"{self.name} works in the {' or '.join(self.traits.metrics)} metric, not in "
-                f"{metric}: that is what it was trained with"
+                f"{self.name} does not work in the {metric} metric",
+                f"use {' or '.join(self.traits.metrics)}, which it was trained with",
+                field="metric",
             )
-        number = is_number(shrinkage) and 0 <= float(shrinkage) < math.inf
-        if not is_auto(shrinkage) and not number:
-            raise InputError(f'shrinkage is {shrinkage!r}: give a number from 0 on, or "auto"')
+        self.config: dict[str, Any] = {
+            "metric": metric,
+            "shrinkage": number_or_auto("shrinkage", shrinkage),
+        }
         self.metric_name = metric
-        self.shrinkage = shrinkage if is_auto(shrinkage) else float(shrinkage)
         self.metric: Metric = CosineMetric()
         self.classes: tuple[int, ...] = ()
         self.n_base = 0
@@ -53,8 +62,10 @@ class TableHead(Head):
     def fit_base(self, data: BaseData) -> Self:
         if isinstance(data.features, StoredRows) and not self.traits.streams:
             raise InputError(
-                f"{self.name} needs all training embeddings in memory: give it an embeddings file "
-                "(.npz, .safetensors), or choose a method that streams, such as cala or cala-plus"
+                f"{self.name} needs all training embeddings in memory",
+                "give it an embeddings file (.npz, .safetensors), or choose a method that streams, "
+                "such as cala or cala-plus",
+                code="not_streaming",
             )
         fitted = self.blank()
         fitted.dtype = np.dtype(data.features.dtype)
@@ -65,8 +76,8 @@ class TableHead(Head):
 
     def _fit_table(self, data: BaseData, rows: Array | None = None) -> None:
         """Learn metric and sums from all rows, or from `rows` (m,) alone."""
-        features, columns = data.features, data.columns
-        self.metric = fit_metric(self.metric_name, features, columns, self.shrinkage, rows)
+        features, columns, shrinkage = data.features, data.columns, self.config["shrinkage"]
+        self.metric = fit_metric(self.metric_name, features, columns, shrinkage, rows)
         units = ((self.metric(part), own) for part, own in parts_of(features, columns, rows))
         self.table = PrototypeTable.of(units, self.n_base, self.dim)
 
@@ -113,10 +124,11 @@ class TableHead(Head):
 
     def forget(self, label: int) -> Self:
         if label not in self.classes:
-            raise InputError(f"class {label!r} is not known: known are {_some(self.classes)}")
+            raise InputError(f"class {label!r} is not known", code="unknown_class")
         column = self.classes.index(label)
         if len(self.classes) <= 2 or (column < self.n_base and self.n_base == 1):
-            raise InputError(f"cannot forget {label!r}: two classes, one of them base, must remain")
+            fix = "keep two classes, one of them base"
+            raise InputError(f"cannot forget {label!r}", fix, code="too_few_classes")
         smaller = self.fork()
         smaller.classes = self.classes[:column] + self.classes[column + 1 :]
         smaller.n_base = self.n_base - (column < self.n_base)
@@ -139,17 +151,19 @@ class TableHead(Head):
         self._check_fitted("state")
         return {
             "name": self.name,
-            "config": self.config(),
+            "config": dict(self.config),
             "meta": {
                 "classes": list(self.classes),
                 "n_base": self.n_base,
                 "dim": self.dim,
                 "dtype": self.dtype.name,
+                **{name.removeprefix("_"): getattr(self, name) for name in self.saved_values},
             },
             "tensors": {
                 "sums": self.table.sums,
                 "counts": self.table.counts,
                 **{f"metric.{k}": v for k, v in self.metric.arrays().items()},
+                **{name.removeprefix("_"): getattr(self, name) for name in self.saved_arrays},
             },
         }
 
@@ -161,18 +175,15 @@ class TableHead(Head):
         head.n_base, head.dim = meta["n_base"], meta["dim"]
         head.dtype = np.dtype(meta["dtype"])
         head.table = PrototypeTable(tensors["sums"], tensors["counts"])
-        prefix = "metric."
-        parts = {k[len(prefix) :]: v for k, v in tensors.items() if k.startswith(prefix)}
-        head.metric = restore_metric(head.metric_name, parts)
+        head.metric = restore_metric(head.metric_name, part_of(tensors, "metric."))
+        for names, kept in ((cls.saved_values, meta), (cls.saved_arrays, tensors)):
+            for name in names:
+                setattr(head, name, kept[name.removeprefix("_")])
         head._restore(state)
         return head
 
-    def config(self) -> dict[str, Any]:
-        """The constructor's arguments, as JSON values."""
-        return {"metric": self.metric_name, "shrinkage": self.shrinkage}
-
     def blank(self) -> Self:
-        return type(self)(**self.config())
+        return type(self)(**self.config)
 
     def _fit_base(self, data: BaseData) -> None:
         """Learn from base rows; the table is filled already."""
@@ -184,9 +195,96 @@ class TableHead(Head):
         """Drop what belongs to one column; the table has shrunk already."""
 
     def _restore(self, state: State) -> None:
-        """Take from a state what the subclass put there; table and metric are restored already."""
+        """Rebuild what is not stored; table, metric and saved attributes are there already."""
 
 
-def _some(names: tuple[int, ...], most: int = 10) -> str:
-    shown = ", ".join(str(n) for n in names[:most])
-    return shown + (f", … ({len(names)} in all)" if len(names) > most else "")
+class TableOptions(TypedDict, total=False):
+    """Options of every head."""
+
+    metric: str
+    shrinkage: float | str
+
+
+class ScaledOptions(TableOptions, total=False):
+    """Options of every head with a scale."""
+
+    scale: float | str
+
+
+class ScaledHead(TableHead):
+    """Template: logits are scores (`_scores`) times a scale.
+
+    scale : the scale s of base training, or "auto" for the one that minimises leave-one-out
+        cross-entropy on base rows
+    """
+
+    traits: ClassVar[Traits] = Traits(takes_encoder_scale=True, streams=True)
+    saved_values: ClassVar[tuple[str, ...]] = ("scale",)
+
+    def __init__(self, *, scale: float | str = "auto", **common: Unpack[TableOptions]) -> None:
+        super().__init__(**common)
+        self.config["scale"] = number_or_auto("scale", scale, above=True)
+        self.scale = 1.0
+
+    @abstractmethod
+    def _scores(self, unit: Array, members: Array | None) -> Array:
+        """Logits (n, C) before they are scaled, in an array that may be written to."""
+
+    def unit_logits(self, unit: Array, members: Array | None = None) -> Array:
+        return self._scaled(self._scores(unit, members))
+
+    def _scaled(self, scores: Array) -> Array:
+        """Logits; scores (n, C) are a temporary that may be written to."""
+        scores *= self.scale
+        return scores
+
+    def _fit_base(self, data: BaseData) -> None:
+        if not self._fits_scale:
+            self._take_scale(self.config["scale"])
+            return
+        self._fit_scale(*self._unbiased_scores(data))
+        for scorer in data.scorers(self):
+            scorer.head._scale_like(self)
+
+    @property
+    def _fits_scale(self) -> bool:
+        """Whether what turns scores into logits is learned from base rows."""
+        return is_auto(self.config["scale"])
+
+    def _take_scale(self, scale: float) -> None:
+        """Use the scale that was given."""
+        self.scale = scale
+
+    def _fit_scale(self, scores: Array, own: Array) -> None:
+        """Choose what turns scores (m, B) of rows with columns (m,) into logits."""
+        self.scale = fit_scale(scores, own)
+
+    def _scale_like(self, other: Any) -> None:
+        """Turn scores into logits as another head of this kind does."""
+        self.scale = other.scale
+
+    def _unbiased_scores(self, data: BaseData) -> tuple[Array, Array]:
+        """Scores (m, B) of up to 50 base rows per class, as if not learned from, and columns."""
+        rng = np.random.default_rng(0)
+        scorers = data.scorers(self)
+        most = max(SCALE_SCORES // (self.n_base * len(scorers)), 1)
+        parts, owners = [np.zeros((0, self.n_base), self.dtype)], [np.zeros(0, np.int64)]
+        for scorer in scorers:
+            rows = scorer.rows.where(data.queries).draw(SCALE_ROWS_PER_CLASS, rng)
+            rows = rows.thinned(most, rng)
+            head, own = scorer.head, rows.columns
+            for part in chunks(len(rows), max(self.dim, self.n_base)):
+                unit = head.embed(data.features[rows.order[part]])
+                parts.append(head._scores(unit, own[part] if scorer.leave_out else None))
+            owners.append(own)
+        return np.concatenate(parts), np.concatenate(owners)
+
+    def alike(self) -> Self:
+        other = self.blank()
+        other.config["scale"] = self.scale
+        return other
+
+
+def part_of(tensors: dict[str, Array], prefix: str) -> dict[str, Array]:
+    """Those whose names begin with the prefix, by the rest of their names."""
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}

@@ -1,21 +1,63 @@
-"""A head around another one, its host: what is the same for every such head."""
+"""What surrounds the adapter of a wrapped head: its host, its operating point δ, and its state."""
 
 from __future__ import annotations
 
-from typing import Any
+import warnings
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from typing_extensions import Self
 
-from cala.core.cala import PrototypeTable
+from cala.core.adapters import Adapter, ScalarAdapter
+from cala.core.cala import ClassContext, PrototypeTable, novel_shift
+from cala.core.calibration import Temperature
+from cala.core.operating_point import choose_delta
 from cala.core.rows import Array
-from cala.heads.base import Head
+from cala.errors import BaseQueryWarning
+from cala.heads.adapter_training import AdapterRecipe
+from cala.heads.base import Head, State
 from cala.heads.base_data import BaseData, Scorer
+from cala.heads.base_reference import BaseReference
+from cala.heads.checks import check_operating_point
+from cala.heads.table import part_of
+from cala.metrics import TradeOff
+
+if TYPE_CHECKING:
+    from cala.heads.auto import AutoReport
+
+NO_CURVE = TradeOff(np.full(1, -np.inf), np.full(1, np.nan), np.full(1, np.nan))
 
 
 class HeadWrapper(Head):
-    """Classes, table and metric are the host's."""
+    """A head around another one, its host, whose novel columns it shifts.
 
-    _host: Head
+    gamma, delta : may be set at any time; they act on the next `logits`
+    max_base_loss : what base may lose; while it is set, δ follows the classes that are added
+    curve : the trade-off of held-out pseudo sessions, which δ is read off
+    trained_as : the recipe that training came to; LA's where the data allowed no more
+    report : how that was decided; empty where there was no choice
+    """
+
+    name = "adapted"
+    beta: Array = np.zeros(0)
+    temperature: Temperature = Temperature()
+
+    def __init__(self, host: Head, recipe: AdapterRecipe, *, seed: int = 0) -> None:
+        self._host, self.recipe, self.seed = host, recipe, seed
+        self.gamma, self.delta = recipe.gamma, 0.0
+        self.adapter: Adapter = ScalarAdapter()
+        self.trained_as = recipe
+        self.curve = NO_CURVE
+        self.max_base_loss: float | None = None
+        self._kept = BaseReference.none()
+        self._reference = np.zeros((0, 0))
+        self.report: AutoReport | dict[str, Any] = {}
+
+    # The host's own.
+
+    @property
+    def adapted(self) -> bool:
+        return True
 
     @property
     def host(self) -> Head:
@@ -53,3 +95,122 @@ class HeadWrapper(Head):
 
     def scorers(self, data: BaseData) -> list[Scorer]:
         return self._host.scorers(data)
+
+    def blank(self) -> Self:
+        return type(self)(self._host.blank(), self.recipe, seed=self.seed)
+
+    # The operating point.
+
+    def set_operating_point(
+        self,
+        objective: str = "accuracy",
+        max_base_loss: float | None = None,
+        delta: float | None = None,
+    ) -> float:
+        """Choose δ from the stored trade-off curve, or set it; returns δ."""
+        check_operating_point(objective, max_base_loss, delta)
+        chosen = choose_delta(self.curve, objective, max_base_loss) if delta is None else delta
+        self.delta, self.max_base_loss = float(chosen), max_base_loss
+        self._follow()
+        return self.delta
+
+    def _follow(self) -> None:
+        """Keep what was promised of base, now that the classes are others."""
+        loss, novel = self.max_base_loss, self.beta[self.n_base :]
+        if loss is not None and len(novel) and (self._kept.best > -np.inf).any():
+            self.delta = self._kept.delta(self._host, self.gamma * novel, loss)
+
+    # Forgetting, and exports.
+
+    def forget(self, label: int) -> Self:
+        column = self.classes.index(label) if label in self.classes else -1
+        smaller = self.fork()
+        smaller._host = self._host.fork().forget(label)
+        smaller.beta = np.delete(self.beta, column)
+        if column < self.n_base:
+            smaller._kept = self._kept.without(column)
+        smaller._follow()
+        return self._become(smaller)
+
+    def linear_form(self) -> tuple[Array, Array]:
+        weights, bias = self._host.linear_form()
+        return weights, bias + self.shift
+
+    def new_row(self, unit: Array) -> tuple[Array, Array]:
+        weights, bias = self._host.new_row(unit)
+        table = PrototypeTable.empty(0, unit.shape[1]).extended(unit, np.zeros(len(unit), np.int64))
+        prototype = self._host.new_prototype(unit)  # type: ignore[attr-defined]
+        beta = self.adapter(ClassContext.of(prototype, table, self._reference))
+        return weights, bias + novel_shift(beta, 0, self.gamma, self.delta)
+
+    # On disk.
+
+    def state(self) -> State:
+        host = self._host.state()
+        return {
+            "name": self.name,
+            "config": {
+                "recipe": self.recipe.to_json(),
+                "seed": self.seed,
+                "host": {"name": host["name"], "config": host["config"]},
+            },
+            "meta": {
+                "gamma": self.gamma,
+                "delta": self.delta,
+                "max_base_loss": self.max_base_loss,
+                "temperature": [self.temperature.base, self.temperature.novel],
+                "trained_as": self.trained_as.to_json(),
+                "report": self.report,
+                "host": host["meta"],
+            },
+            "tensors": {
+                "beta": self.beta,
+                "reference": self._reference,
+                **{f"kept.{k}": v for k, v in vars(self._kept).items()},
+                **{f"curve.{k}": v for k, v in vars(self.curve).items()},
+                **{f"adapter.{k}": v for k, v in self.adapter.arrays().items()},
+                **{f"host.{k}": v for k, v in host["tensors"].items()},
+            },
+        }
+
+    @classmethod
+    def from_state(cls, state: State) -> Self:
+        from cala.heads.factory import restore_head
+
+        config, meta, tensors = state["config"], state["meta"], state["tensors"]
+        inner, arrays = config["host"], part_of(tensors, "host.")
+        host = restore_head(
+            State(name=inner["name"], config=inner["config"], meta=meta["host"], tensors=arrays)
+        )
+        head = cls(host, AdapterRecipe.from_json(config["recipe"]), seed=config["seed"])
+        head.gamma, head.delta = meta["gamma"], meta["delta"]
+        head.trained_as = AdapterRecipe.from_json(meta["trained_as"])
+        head.report = meta.get("report", {})
+        head.temperature = Temperature(*meta.get("temperature", ()))
+        head.max_base_loss = meta.get("max_base_loss")
+        kept = part_of(tensors, "kept.")
+        if "own" in kept:  # not in version 0.1
+            head._kept = BaseReference(**kept)
+        head.beta, head._reference = tensors["beta"], tensors["reference"]
+        head.curve = TradeOff(**part_of(tensors, "curve."))
+        head.adapter = head.trained_as.make(len(head._reference), np.random.default_rng(0))
+        head.adapter.load(part_of(tensors, "adapter."))
+        return head
+
+
+def warn_of_base_queries(data: BaseData) -> None:
+    """Warn where base queries may be rows that trained the encoder."""
+    covered, classes = data.coverage()
+    if data.holdout is None:
+        found = "there is no hold-out"
+    elif covered < classes:
+        found = f"the hold-out covers {covered} of {classes} base classes"
+    else:
+        return
+    warnings.warn(
+        f"{found}: base queries are scored by leave-one-out, but if the encoder was trained on "
+        "these rows base looks safer than it is and β comes out too large; pass rows of every "
+        'base class that it was not trained on as `holdout` ("all" if it saw none of them)',
+        BaseQueryWarning,
+        stacklevel=3,
+    )

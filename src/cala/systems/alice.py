@@ -12,7 +12,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from typing_extensions import Self
 
 from cala.core.cala import mix, normalise
 from cala.core.fakes import LAMBDA_RANGE
@@ -20,10 +19,9 @@ from cala.core.rows import Array
 from cala.errors import InputError
 from cala.heads.base import Traits
 from cala.systems.common.exemplar_mean import ExemplarMean
-from cala.systems.published import Published
+from cala.systems.common.objectives import SystemObjective
+from cala.systems.published import Published, base_session
 from cala.systems.registry import System
-from cala.training.objective import Objective
-from cala.training.recipes import Recipe
 
 BALANCED = 5
 SCALE, MARGIN = 30.0, 0.4
@@ -102,7 +100,7 @@ def fuse(
     return torch.cat([images, mixed]), torch.cat([labels, fused])
 
 
-class AngularFusion(Objective):
+class AngularFusion(SystemObjective):
     """CosFace on projected embeddings, over base classes and a class for each pair of them.
 
     fusion : whether pairs of classes are classes at all
@@ -117,10 +115,8 @@ class AngularFusion(Objective):
         wide = WIDER * dim
         pairs = n_fused(n_base) if fusion else 0
         if pairs > MOST_FUSED:
-            raise InputError(
-                f"alice makes a class of every pair of {n_base:,} base classes, {pairs:,} of "
-                f"them, and allows {MOST_FUSED:,}: use fewer base classes or another method"
-            )
+            detail = f"alice makes {pairs:,} classes of the pairs of {n_base:,} base classes"
+            raise InputError(detail, f"use fewer base classes: {MOST_FUSED:,} pairs are allowed")
         self.encoder, self.n_base, self.fusion = encoder, n_base, fusion
         self.projector = nn.Sequential(
             nn.Linear(dim, wide, bias=False),
@@ -130,18 +126,6 @@ class AngularFusion(Objective):
             nn.BatchNorm1d(wide, affine=False),
         )
         self.weight = nn.Parameter(torch.randn(n_base + pairs, wide))
-
-    @classmethod
-    def make(
-        cls,
-        encoder: nn.Module,
-        n_base: int,
-        recipe: Recipe,
-        n_classes: int,
-        *,
-        fusion: bool = True,
-    ) -> Self:
-        return cls(encoder, n_base, fusion=fusion)
 
     def forward(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         views = [
@@ -164,19 +148,14 @@ class AngularFusion(Objective):
         return SCALE * self._cosines(images)[:, : self.n_base]
 
 
-_BASE = {
-    "batch": 128,
-    "lr": 0.01,
-    "epochs": 100,
-    "schedule": "milestones",
-    "milestones": (60, 70),
+_VIEWS = {
     "augment": "resized-crop",
     "area": (0.2, 1.0),
     "jitter": 0.4,
     "jittered": 0.8,
     "grey": 0.2,
-    "sizes": (),
 }
+_BASE = base_session(128, 0.01, 100, (60, 70), **_VIEWS)
 PUBLISHED = {
     "cifar100": Published("resnet18-small", _BASE, loss={"fusion": True}),
     "mini_imagenet": Published(

@@ -26,7 +26,7 @@ from cala.systems.common.learner import (
     nesterov,
     upper,
 )
-from cala.systems.published import Published
+from cala.systems.published import Published, base_session
 from cala.systems.registry import System
 from cala.training.objective import BaseModel
 
@@ -209,16 +209,7 @@ def last_stage(encoder: nn.Module) -> list[nn.Parameter]:
     return [p for name, p in encoder.named_parameters() if name.startswith(f"{last}.")]
 
 
-_BASE = {
-    "batch": 256,
-    "lr": 0.1,
-    "epochs": 200,
-    "schedule": "milestones",
-    "milestones": (120, 160),
-    "scale": 10.0,
-    "policy": 2,
-    "sizes": (),
-}
+_BASE = base_session(256, 0.1, 200, (120, 160), scale=10.0, policy=2)
 _MISSING = "the public code is for mini-ImageNet; the length of a session is taken from there"
 PUBLISHED = {
     "cifar100": Published("resnet18-small", _BASE, session={"steps": 100}, missing=_MISSING),

@@ -12,21 +12,17 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from typing_extensions import Self
 
-from cala.core._memory import AppendOnly
 from cala.core.cala import normalise
 from cala.core.rows import Array, chunks
 from cala.errors import InputError
 from cala.heads.base import Traits
 from cala.heads.base_data import BaseData
 from cala.heads.checks import is_auto
-from cala.systems.common.attention import NAME, SCALE, SetAttention
+from cala.systems.common.attention import NAME, SCALE, AttentionObjective, SetAttention
 from cala.systems.common.with_parts import HeadWithParts
-from cala.systems.published import Published
+from cala.systems.published import Published, base_session
 from cala.systems.registry import System
-from cala.training.objective import Objective
-from cala.training.recipes import Recipe
 
 WAY, QUERIES = 15, 15
 FORGET = 0.1  # share by which an episode moves the class means that validation uses
@@ -59,7 +55,7 @@ class Cec(HeadWithParts):
         attention.load_state_dict(tensors, assign=True)
         self._attention = attention.eval().requires_grad_(False)
 
-    def unit_logits(self, unit: Array, members: Array | None = None) -> Array:
+    def _scores(self, unit: Array, members: Array | None) -> Array:
         weights = torch.from_numpy(self._weights)
         cosines: Array = self._attention.cosines(weights, torch.from_numpy(unit)).numpy()
         if members is not None:
@@ -67,12 +63,11 @@ class Cec(HeadWithParts):
             for part in chunks(len(left), self._weights.size):
                 rows = left[part]
                 cosines[rows] = self._left_out(unit[rows], members[rows])
-        return self._scaled(cosines)
+        return cosines
 
     def _left_out(self, unit: Array, members: Array) -> Array:
         """Cosines (n, C) of rows to prototypes that each was left out of."""
-        rest = self.table.sums[members] - unit
-        alone = (self.table.counts[members] <= 1) | (np.linalg.norm(rest, axis=1) < 1e-9)
+        rest, alone = self._rest(unit, members)
         sets = np.repeat(self._weights[None], len(unit), axis=0)
         each = np.arange(len(unit))
         sets[each, members] = normalise(rest)
@@ -86,51 +81,29 @@ class Cec(HeadWithParts):
         refitting without a fifth of the rows is cheaper."""
         return False
 
-    def _fit_base(self, data: BaseData) -> None:
-        self._rows = AppendOnly(self._directions(self.prototypes))
-        self.scale = SCALE if is_auto(self.scale_option) else float(self.scale_option)
+    @property
+    def _fits_scale(self) -> bool:
+        return False
+
+    def _take_scale(self, scale: float | str) -> None:
+        self.scale = SCALE if is_auto(scale) else float(scale)
 
 
-class PseudoIncremental(Objective):
+class PseudoIncremental(AttentionObjective):
     """One shot of each of 15 base classes, and of the same turned, against queries of all 30.
-
-    The encoder's batch statistics stay as they are: thirty single shots are no batch of images.
 
     queries : of each class
     """
 
-    divisible: ClassVar[bool] = False
-    wants_means: ClassVar[bool] = True
-
     means: Tensor  # (B, d)
 
     def __init__(self, encoder: nn.Module, n_base: int, queries: int = QUERIES) -> None:
-        super().__init__()
-        dim = int(encoder.dim)  # type: ignore[arg-type]
-        self.encoder, self.n_base, self.queries = encoder, n_base, queries
-        self.way = min(WAY, n_base)
-        self.attention = SetAttention(dim)
-        self.register_buffer("means", torch.zeros(n_base, dim))
-
-    @classmethod
-    def make(
-        cls,
-        encoder: nn.Module,
-        n_base: int,
-        recipe: Recipe,
-        n_classes: int,
-        *,
-        queries: int = QUERIES,
-    ) -> Self:
-        return cls(encoder, n_base, queries)
+        super().__init__(encoder, n_base)
+        self.queries, self.way = queries, min(WAY, n_base)
+        self.register_buffer("means", torch.zeros(n_base, self.attention.dim))
 
     def begin(self, means: Tensor) -> None:
         self.means.copy_(means)
-
-    def train(self, mode: bool = True) -> Self:
-        super().train(mode)
-        self.encoder.eval()
-        return self
 
     def rows(self, shuffled: Tensor, labels: Tensor, generator: torch.Generator) -> Tensor:
         """Queries of each class, class by class, then one shot of each."""
@@ -165,18 +138,13 @@ class PseudoIncremental(Objective):
         unit = F.normalize(self.encoder(images), dim=1)
         return SCALE * self.attention.cosines(self.means, unit)
 
-    def parts(self) -> dict[str, Tensor]:
-        return {NAME + k: v for k, v in self.attention.state_dict().items()}
-
 
 def draw_rows(labels: Tensor, label: int, queries: int, generator: torch.Generator) -> Tensor:
     """A shot and some queries (1 + queries,) of a class; no query is the shot."""
     rows = (labels == label).nonzero()[:, 0]
     if len(rows) < 2:
-        raise InputError(
-            f"base class {label} has {len(rows)} training image: an episode needs a shot and "
-            "another one to ask about, so give every base class two or more"
-        )
+        detail = f"base class {label} has {len(rows)} training image, an episode needs two"
+        raise InputError(detail, "give every base class two or more")
     shot, *_ = order = rows[torch.randperm(len(rows), generator=generator)]
     rest = order[1:].repeat(-(-queries // (len(rows) - 1)))[:queries]
     return torch.cat([shot[None], rest])
@@ -192,29 +160,12 @@ def turn(images: Tensor, turns: Tensor) -> Tensor:
 
 
 #: 100 epochs of 50 episodes, halved after every 20, in passes over all base images.
-_BASE = {
-    "batch": WAY * (1 + QUERIES),
-    "lr": 2e-3,
-    "epochs": 40,
-    "schedule": "milestones",
-    "milestones": (8, 16, 24, 32),
-    "factor": 0.5,
-    "sizes": (),
-}
+_BASE = base_session(WAY * (1 + QUERIES), 2e-3, 40, (8, 16, 24, 32), factor=0.5)
+_BIRDS = base_session(WAY * (1 + 10), 2e-4, 275, (55, 110, 165, 220), factor=0.5)
 PUBLISHED = {
     "cifar100": Published("resnet20", _BASE, loss={"queries": QUERIES}),
     "mini_imagenet": Published("resnet18", {**_BASE, "lr": 2e-4}, loss={"queries": QUERIES}),
-    "cub200": Published(
-        "resnet18",
-        {
-            **_BASE,
-            "batch": WAY * (1 + 10),
-            "lr": 2e-4,
-            "epochs": 275,
-            "milestones": (55, 110, 165, 220),
-        },
-        loss={"queries": 10},
-    ),
+    "cub200": Published("resnet18", _BIRDS, loss={"queries": 10}),
 }
 SYSTEM = System(
     PseudoIncremental.make,

@@ -15,11 +15,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from cala.core.cala import cosine_logits, mix, normalise
+from cala.core.cala import mix, normalise
 from cala.core.rows import Array
 from cala.errors import InputError
 from cala.systems.common.with_parts import HeadWithParts
-from cala.systems.published import Published
+from cala.systems.published import Published, base_session
 from cala.systems.registry import System
 from cala.training.objective import BaseModel, CosineClassifier
 from cala.training.recipes import Recipe
@@ -86,11 +86,10 @@ class Fact(HeadWithParts):
         self._virtual = normalise(self.parts["virtual"].astype(self.dtype))
 
     def unit_logits(self, unit: Array, members: Array | None = None) -> Array:
-        cosines = cosine_logits(unit, self._weights)
+        cosines = self._scores(unit, members)
         near = nearest_virtual(unit, self._virtual)
         through = through_virtual(near, self._virtual, self._weights)
         if members is not None:
-            cosines = self._without_own(cosines, unit, members)
             rows = np.flatnonzero(members >= 0)
             own = members[rows]
             rest = normalise((self.table.sums[own] - unit[rows]).astype(unit.dtype))
@@ -161,10 +160,8 @@ class ForwardCompatible(BaseModel):
     ) -> None:
         super().__init__(encoder, classifier, smoothing)
         if not hasattr(encoder, "lower"):
-            raise InputError(
-                "fact mixes images half way through the encoder: this architecture has no "
-                "`lower` and `upper` half"
-            )
+            detail = "fact mixes images half way through the encoder, and this one has no halves"
+            raise InputError(detail, "use an architecture with `lower` and `upper`")
         dim = classifier.weight.shape[1]
         count = max(1, round(2 * self.n_base / 3))
         self.register_buffer("virtual", virtual_prototypes(self.n_base, count, dim))
@@ -218,33 +215,19 @@ class ForwardCompatible(BaseModel):
         return {"virtual": self.virtual}
 
 
-_BASE = {
-    "batch": 256,
-    "lr": 0.1,
-    "epochs": 600,
-    "schedule": "cosine",
-    "warmup": 0.0,
-    "sizes": (),
-}
+_BASE = base_session(256, 0.1, 600)
+_MINI = base_session(128, 0.1, 1000)
+_BIRDS = base_session(256, 0.005, 400, (50, 100, 150, 200, 250, 300), factor=0.25, warmup=0.0)
 PUBLISHED = {
     "cifar100": Published(
         "resnet20", _BASE, loss={"balance": BALANCE, "alpha": ALPHA, "after": 0.0}
     ),
     "mini_imagenet": Published(
-        "resnet18",
-        {**_BASE, "batch": 128, "epochs": 1000},
-        loss={"balance": 0.01, "alpha": ALPHA, "after": 150 / 1000},
+        "resnet18", _MINI, loss={"balance": 0.01, "alpha": ALPHA, "after": 150 / 1000}
     ),
     "cub200": Published(
         "resnet18",
-        {
-            **_BASE,
-            "lr": 0.005,
-            "epochs": 400,
-            "schedule": "milestones",
-            "milestones": (50, 100, 150, 200, 250, 300),
-            "factor": 0.25,
-        },
+        _BIRDS,
         loss={"balance": 0.01, "alpha": 2.0, "after": 0.0},
         missing="from which epoch the three losses join; here from the first",
     ),

@@ -11,22 +11,20 @@ cost (m²k instead of mk²) and nothing is ever inverted that is badly condition
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from typing_extensions import Unpack
 
 from cala.core._memory import AppendOnly
 from cala.core.cala import normalise
-from cala.core.calibration import fit_scale
 from cala.core.rows import Array, chunks, parts_of
-from cala.errors import InputError
 from cala.heads.base import State, Traits
 from cala.heads.base_data import BaseData
-from cala.heads.checks import is_auto, is_number
-from cala.heads.table import TableHead
+from cala.heads.checks import check_number, is_auto, number_or_auto
+from cala.heads.table import ScaledHead, ScaledOptions
 from cala.systems.published import DATASETS, Published
 
 USUAL_SHOTS = 5  # with repeat="auto" so many shots weigh as much as a base class
@@ -173,7 +171,7 @@ def _solved(root: Array, right: Array) -> Array:
 # The head.
 
 
-class Gkeal(TableHead):
+class Gkeal(ScaledHead):
     """Logits s·φ(x)·W: φ_k(x) = exp(−‖x − c_k‖² / 2σ²), W the ridge solution of all rows seen.
 
     Sessions one by one give what solving once with all rows gives, so a new class also moves the
@@ -200,33 +198,32 @@ class Gkeal(TableHead):
 
     name = "gkeal"
     traits: ClassVar[Traits] = Traits(old_columns_stay=False)
+    saved_values = ("scale", "sigma", "repeat")
+    saved_arrays = ("_centres", "_moves")
 
     def __init__(
         self,
         *,
-        metric: str = "cosine",
-        shrinkage: float | str = "auto",
-        scale: float | str = "auto",
         centres: int = 500,
         sigma: float | str = "auto",
         ridge: float = 0.1,
         repeat: float | str = "auto",
         copies: int = 0,
         seed: int = 0,
+        **common: Unpack[ScaledOptions],
     ) -> None:
-        super().__init__(metric=metric, shrinkage=shrinkage)
-        self.scale_option = _positive("scale", scale)
-        self.sigma_option = _positive("sigma", sigma)
-        self.repeat_option = _positive("repeat", repeat)
-        if is_auto(ridge):
-            raise InputError("ridge is 'auto': give a positive number")
-        self.ridge = float(_positive("ridge", ridge))
-        if not (is_number(centres) and centres == int(centres) and centres >= 1):
-            raise InputError(f"centres is {centres!r}: give a whole number from 1 on")
-        if not (is_number(copies) and copies == int(copies) and copies >= 0):
-            raise InputError(f"copies is {copies!r}: give a whole number from 0 on")
-        self.n_centres, self.copies, self.seed = int(centres), int(copies), seed
-        self.scale, self.sigma, self.repeat = 1.0, 1.0, 1.0
+        super().__init__(**common)
+        self.copies = int(check_number("copies", copies, whole=True))
+        self.seed = seed
+        self.config.update(
+            centres=int(check_number("centres", centres, 1, whole=True)),
+            sigma=number_or_auto("sigma", sigma, above=True),
+            ridge=check_number("ridge", ridge, above=True),
+            repeat=number_or_auto("repeat", repeat, above=True),
+            copies=self.copies,
+            seed=seed,
+        )
+        self.sigma, self.repeat = 1.0, 1.0
         empty = np.zeros((0, 0))
         self._centres = empty  # (k, d)
         self._moves = empty  # (copies, d)
@@ -245,12 +242,11 @@ class Gkeal(TableHead):
         """φ: (n, d) unit vectors -> (n, k) float64."""
         return gaussian_features(unit, self._centres, self.sigma)
 
-    def unit_logits(self, unit: Array, members: Array | None = None) -> Array:
+    def _scores(self, unit: Array, members: Array | None) -> Array:
         psi = unit[:, self.dim :]
         scores = self._ridge.scores(psi)
         if members is not None:
             scores = self._ridge.leave_one_out(scores, psi, members, self._weight(members))
-        scores *= self.scale
         return scores
 
     def _weight(self, columns: Array) -> Array:
@@ -259,27 +255,10 @@ class Gkeal(TableHead):
 
     def _fit_base(self, data: BaseData) -> None:
         balanced = max(len(data) / self.n_base / USUAL_SHOTS, 1.0)
-        self.repeat = balanced if is_auto(self.repeat_option) else float(self.repeat_option)
+        repeat = self.config["repeat"]
+        self.repeat = balanced if is_auto(repeat) else repeat
         self._solve(data)
-        if not is_auto(self.scale_option):
-            self.scale = float(self.scale_option)
-            return
-        self.scale = fit_scale(*self._unbiased_scores(data))
-        for scorer in data.scorers(self):
-            scorer.head.scale = self.scale
-
-    def _unbiased_scores(self, data: BaseData) -> tuple[Array, Array]:
-        """Scores (m, B) of some base rows, as if not learned from, and their columns (m,)."""
-        parts, owners = [], []
-        for scorer, rows, own in data.scale_rows(self):
-            head = scorer.head
-            scores = np.empty((len(rows), self.n_base), self.dtype)
-            for part in chunks(len(rows), self.dim + len(head._centres)):
-                members = own[part] if scorer.leave_out else None
-                scores[part] = head.unit_logits(head.embed(data.features[rows[part]]), members)
-            parts.append(scores)
-            owners.append(own)
-        return np.concatenate(parts), np.concatenate(owners)
+        super()._fit_base(data)
 
     def _solve(self, data: BaseData, rows: Array | None = None) -> None:
         """Draw centres and solve, for all base rows or for `rows` (m,) alone."""
@@ -287,10 +266,10 @@ class Gkeal(TableHead):
         order = data.rows.order
         if rows is not None:
             order = order[np.isin(order, rows)]
-        drawn = order[draw_centres(len(order), self.n_centres, rng)]
+        drawn = order[draw_centres(len(order), self.config["centres"], rng)]
         self._centres = self.metric(data.features[drawn])
-        auto = is_auto(self.sigma_option)
-        self.sigma = median_distance(self._centres, rng) if auto else float(self.sigma_option)
+        sigma = self.config["sigma"]
+        self.sigma = median_distance(self._centres, rng) if is_auto(sigma) else sigma
         moved = order[draw_centres(len(order), self.copies, rng)]
         unit = self.metric(data.features[moved])
         self._moves = unit - self.table.at(data.columns[moved]).means.astype(unit.dtype)
@@ -301,7 +280,7 @@ class Gkeal(TableHead):
                 for some in chunks(len(part), size):
                     yield self._kernel(self.metric(part[some])), own[some]
 
-        self._ridge = RidgeClassifier.solve(kernels(), self.n_base, size, self.ridge)
+        self._ridge = RidgeClassifier.solve(kernels(), self.n_base, size, self.config["ridge"])
 
     def _refit(self, data: BaseData, rows: Array) -> None:
         super()._refit(data, rows)
@@ -319,43 +298,12 @@ class Gkeal(TableHead):
     def _forget(self, column: int) -> None:
         self._ridge = self._ridge.without(column)
 
-    def config(self) -> dict[str, Any]:
-        return {
-            **super().config(),
-            "scale": self.scale_option,
-            "centres": self.n_centres,
-            "sigma": self.sigma_option,
-            "ridge": self.ridge,
-            "repeat": self.repeat_option,
-            "copies": self.copies,
-            "seed": self.seed,
-        }
-
     def state(self) -> State:
-        state = super().state()
-        state["meta"].update(scale=self.scale, sigma=self.sigma, repeat=self.repeat)
-        solved = self._ridge
-        state["tensors"].update(
-            centres=self._centres,
-            moves=self._moves,
-            root=solved.root,
-            weights=solved.weights,
-            seen=solved.seen,
-        )
+        state, solved = super().state(), self._ridge
+        state["tensors"].update(root=solved.root, weights=solved.weights, seen=solved.seen)
         return state
 
     def _restore(self, state: State) -> None:
-        meta, tensors = state["meta"], state["tensors"]
-        self.scale, self.sigma, self.repeat = meta["scale"], meta["sigma"], meta["repeat"]
-        self._centres, self._moves = tensors["centres"], tensors["moves"]
-        later = AppendOnly(tensors["seen"])
-        self._ridge = RidgeClassifier(tensors["root"], tensors["weights"], later)
-
-
-def _positive(name: str, value: float | str) -> float | str:
-    """A positive number or "auto"."""
-    if is_auto(value):
-        return value
-    if not (is_number(value) and 0 < float(value) < math.inf):
-        raise InputError(f'{name} is {value!r}: give a positive number or "auto"')
-    return float(value)
+        arrays = state["tensors"]
+        later = AppendOnly(arrays["seen"])
+        self._ridge = RidgeClassifier(arrays["root"], arrays["weights"], later)

@@ -18,7 +18,7 @@ from cala.core.rows import Array
 from cala.heads.base import Traits
 from cala.systems.common.exemplar_mean import ExemplarMean
 from cala.systems.common.learner import Learner, Start, class_means, distillation, nesterov
-from cala.systems.common.softmax import CHANGES, SoftmaxClassifier
+from cala.systems.common.objectives import CHANGES, SoftmaxClassifier
 from cala.systems.published import Published
 from cala.systems.registry import System
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from typing_extensions import Unpack
 
 from cala.core._memory import AppendOnly
-from cala.core.cala import cosine_logits, leave_one_out, normalise
+from cala.core.cala import cosine_logits, normalise
+from cala.core.calibration import leave_one_out
 from cala.core.rows import Array
-from cala.errors import InputError
-from cala.heads.base import State, Traits
+from cala.heads.base import Traits
 from cala.heads.base_data import BaseData
-from cala.heads.checks import is_number
+from cala.heads.checks import check_number
 from cala.heads.nearest_mean import ClassMeans
+from cala.heads.table import ScaledOptions
 from cala.systems.common.neural_gas import fit_gas
 from cala.systems.published import DATASETS, Published
 
@@ -79,22 +81,21 @@ class IcarlStar(ClassMeans):
         old_columns_stay=False, metrics=("cosine",)
     )
 
+    saved_arrays = ("_anchors",)
+    keeps_weights = True
+
     def __init__(
         self,
         *,
-        metric: str = "cosine",
-        shrinkage: float | str = "auto",
-        scale: float | str = "auto",
         steps: int = 30,
         lr: float = 0.003,
         seed: int = 0,
+        **common: Unpack[ScaledOptions],
     ) -> None:
-        super().__init__(metric=metric, shrinkage=shrinkage, scale=scale)
-        if not (is_number(steps) and steps == int(steps) and steps >= 0):
-            raise InputError(f"steps is {steps!r}: give a whole number from 0 on")
-        if not (is_number(lr) and 0 < lr < 10):
-            raise InputError(f"lr is {lr!r}: give a number above 0 and below 10")
-        self.steps, self.lr, self.seed = int(steps), float(lr), seed
+        super().__init__(**common)
+        self.steps = int(check_number("steps", steps, whole=True))
+        self.lr, self.seed = check_number("lr", lr, 0, 10, above=True), seed
+        self.config.update(steps=self.steps, lr=self.lr, seed=seed)
         self._anchors = np.zeros((0, 0))  # (m, d) unit vectors
 
     def _without_own(self, cosines: Array, unit: Array, members: Array) -> Array:
@@ -125,16 +126,3 @@ class IcarlStar(ClassMeans):
             lr=self.lr / self.scale,
         )
         self._rows = AppendOnly(tuned)
-
-    def config(self) -> dict[str, Any]:
-        return {**super().config(), "steps": self.steps, "lr": self.lr, "seed": self.seed}
-
-    def state(self) -> State:
-        state = super().state()
-        state["tensors"].update(anchors=self._anchors, weights=self._weights)
-        return state
-
-    def _restore(self, state: State) -> None:
-        super()._restore(state)
-        self._anchors = state["tensors"]["anchors"]
-        self._rows = AppendOnly(state["tensors"]["weights"])

@@ -3,19 +3,17 @@ calibrates itself to the query by attention. Starts from ordinary base training 
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from typing_extensions import Self
 
 from cala.systems.cec import Cec
-from cala.systems.common.attention import NAME, SCALE, SetAttention, replaced
-from cala.systems.published import Published
+from cala.systems.common.attention import SCALE, AttentionObjective, replaced
+from cala.systems.published import Published, base_session
 from cala.systems.registry import System
-from cala.training.objective import Objective
 from cala.training.recipes import Recipe
 
 TASKS, WAY = 32, 16
@@ -28,35 +26,20 @@ class Limit(Cec):
     name = "limit"
 
 
-class MultiPhase(Objective):
+class MultiPhase(AttentionObjective):
     """Each step plays 32 tasks on one batch: 16 classes are known by a single shot alone.
 
     Every task starts from the embeddings as the encoder gave them, so none sees what another
     made of them.
     """
 
-    divisible: ClassVar[bool] = False
-    wants_means: ClassVar[bool] = True
-
     def __init__(self, encoder: nn.Module, n_base: int) -> None:
-        super().__init__()
-        dim = int(encoder.dim)  # type: ignore[arg-type]
-        self.encoder, self.n_base = encoder, n_base
-        self.attention = SetAttention(dim)
-        self.weight = nn.Parameter(torch.randn(n_base, dim))
-
-    @classmethod
-    def make(cls, encoder: nn.Module, n_base: int, recipe: Recipe, n_classes: int) -> Self:
-        return cls(encoder, n_base)
+        super().__init__(encoder, n_base)
+        self.weight = nn.Parameter(torch.randn(n_base, self.attention.dim))
 
     def begin(self, means: Tensor) -> None:
         with torch.no_grad():
             self.weight.copy_(means)
-
-    def train(self, mode: bool = True) -> Self:
-        super().train(mode)
-        self.encoder.eval()
-        return self
 
     def rows(self, shuffled: Tensor, labels: Tensor, generator: torch.Generator) -> Tensor:
         """The batch, then one image of every class that is not in the batch.
@@ -106,19 +89,8 @@ class MultiPhase(Objective):
             {"params": own, "weight_decay": decay, "factor": ATTENTION_LR},
         ]
 
-    def parts(self) -> dict[str, Tensor]:
-        return {NAME + k: v for k, v in self.attention.state_dict().items()}
 
-
-_BASE = {
-    "batch": 128,
-    "lr": 2e-4,
-    "epochs": 20,
-    "schedule": "milestones",
-    "milestones": (2, 4, 6),
-    "factor": 0.3,
-    "sizes": (),
-}
+_BASE = base_session(128, 2e-4, 20, (2, 4, 6), factor=0.3)
 PUBLISHED = {
     "cifar100": Published("resnet20", _BASE),
     "mini_imagenet": Published("resnet18", {**_BASE, "milestones": (3, 6, 9, 12)}),

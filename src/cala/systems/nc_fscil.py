@@ -11,23 +11,24 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from itertools import accumulate
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from typing_extensions import Self
+from typing_extensions import Self, Unpack
 
 from cala.core.cala import DEFAULT_SCALE, normalise
-from cala.core.rows import Array, Features, chunks
+from cala.core.rows import Array, chunks
 from cala.errors import InputError
 from cala.heads.base import State, Traits
 from cala.heads.base_data import BaseData
-from cala.heads.checks import is_number
+from cala.heads.checks import check_number
+from cala.heads.table import ScaledOptions
 from cala.systems.common.blending import blend
 from cala.systems.common.with_parts import HeadWithParts
-from cala.systems.published import Published
+from cala.systems.published import Published, base_session
 from cala.systems.registry import System
 from cala.training.objective import Objective
 from cala.training.recipes import Recipe
@@ -225,19 +226,15 @@ class NcFscil(HeadWithParts):
     def __init__(
         self,
         *,
-        metric: str = "cosine",
-        shrinkage: float | str = "auto",
-        scale: float | str = "auto",
         steps: int = 100,
         lr: float = 0.0025,
         parts: Mapping[str, Array] | None = None,
+        **common: Unpack[ScaledOptions],
     ) -> None:
-        super().__init__(metric=metric, shrinkage=shrinkage, scale=scale, parts=parts)
-        if not (is_number(steps) and steps == int(steps) and steps >= 1):
-            raise InputError(f"steps is {steps!r}: give a whole number from 1 on")
-        if not (is_number(lr) and 0 < float(lr) < float("inf")):
-            raise InputError(f"lr is {lr!r}: give a positive number")
-        self.steps, self.lr = int(steps), float(lr)
+        super().__init__(parts=parts, **common)
+        self.steps = int(check_number("steps", steps, 1, whole=True))
+        self.lr = check_number("lr", lr, above=True)
+        self.config.update(steps=self.steps, lr=self.lr)
         self._trains_neck = not any(name.startswith(NAME) for name in self.parts)
 
     @classmethod
@@ -258,7 +255,7 @@ class NcFscil(HeadWithParts):
 
     def blank(self) -> Self:
         """A neck that was trained here belongs to the rows that it was trained on."""
-        return type(self)(**self.config(), parts=None if self._trains_neck else self.parts)
+        return type(self)(**self.config, parts=None if self._trains_neck else self.parts)
 
     def _take_parts(self) -> None:
         if VERTICES not in self.parts:
@@ -280,21 +277,15 @@ class NcFscil(HeadWithParts):
     def room(self) -> int:
         return len(self._vertices) - self._first - sum(self._sessions)
 
-    def unit_logits(self, unit: Array, members: Array | None = None) -> Array:
-        return self._scaled(self._cosines(unit))
-
     @torch.no_grad()
-    def _cosines(self, unit: Array) -> Array:
-        """To the vertices of all seen classes: (n, d) -> (n, C)."""
+    def _scores(self, unit: Array, members: Array | None) -> Array:
+        """Cosines to the vertices of all seen classes: (n, d) -> (n, C)."""
         vertices = self._vertices[self._places(len(self.classes))]
         cosines = np.empty((len(unit), len(vertices)), self.dtype)
         for part in chunks(len(unit), self._vertices.shape[1]):
             outputs = self._neck(torch.from_numpy(unit[part]))
             cosines[part] = normalise(outputs.numpy()) @ vertices.T
         return cosines
-
-    def _cosines_at(self, features: Features, rows: Array, members: Array | None) -> Array:
-        return self._cosines(self.embed(features[rows]))
 
     def _places(self, columns: int) -> list[int]:
         """The vertices of the first so many columns: (C,)."""
@@ -366,9 +357,6 @@ class NcFscil(HeadWithParts):
                 f"{len(self._vertices)} classes, and now they are "
                 f"{len(self._vertices) - self.room}: {fix}"
             )
-
-    def config(self) -> dict[str, Any]:
-        return {**super().config(), "steps": self.steps, "lr": self.lr}
 
     def state(self) -> State:
         state = super().state()
@@ -448,28 +436,12 @@ class FixedVertices(Objective):
         return {**neck, VERTICES: self.vertices}
 
 
-_BASE = {
-    "batch": 512,
-    "lr": 0.25,
-    "epochs": 200,
-    "schedule": "cosine",
-    "warmup": 0.02,
-    "jitter": 0.4,
-    "sizes": (),
-}
+_BASE = base_session(512, 0.25, 200, warmup=0.02, jitter=0.4)
+_STEPS = {"factor": 0.25, "warmup": 0.02, "jitter": 0.4}
+_MINI = base_session(512, 0.25, 500, (200, 300, 350, 400, 450), **_STEPS)
 PUBLISHED = {
     "cifar100": Published("resnet12", _BASE, session={"lr": 0.25}),
-    "mini_imagenet": Published(
-        "resnet12",
-        {
-            **_BASE,
-            "epochs": 500,
-            "schedule": "milestones",
-            "milestones": (200, 300, 350, 400, 450),
-            "factor": 0.25,
-        },
-        session={"lr": 0.025},
-    ),
+    "mini_imagenet": Published("resnet12", _MINI, session={"lr": 0.025}),
     "cub200": Published(
         "resnet18",
         {**_BASE, "lr": 0.025, "epochs": 80},

@@ -38,21 +38,19 @@ class Published:
 
 ByDataset = Mapping[str, Published]
 
+
+def base_session(
+    batch: int, lr: float, epochs: int, milestones: tuple[int, ...] = (), **others: Any
+) -> dict[str, Any]:
+    """Fields of a recipe: the rate falls at the milestones, or along a cosine without any."""
+    steps = {"schedule": "milestones", "milestones": milestones}
+    schedule = steps if milestones else {"schedule": "cosine", "warmup": 0.0}
+    return {"batch": batch, "lr": lr, "epochs": epochs, **schedule, "sizes": (), **others}
+
+
 PUBLISHED: Registry[ByDataset] = Registry("system with published numbers")
-for _name in (
-    "alice",
-    "bidist",
-    "cec",
-    "fact",
-    "gkeal",
-    "icarl",
-    "icarl-star",
-    "limit",
-    "nc-fscil",
-    "savc",
-    "teen",
-    "topic",
-):
+_NAMES = "alice bidist cec fact gkeal icarl icarl-star limit nc-fscil savc teen topic"
+for _name in _NAMES.split():
     PUBLISHED.add(_name, f"cala.systems.{_name.replace('-', '_')}:PUBLISHED", "")
 PUBLISHED.add("bidist-base", "cala.systems.bidist:PUBLISHED", "")
 

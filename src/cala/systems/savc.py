@@ -9,7 +9,6 @@ published code sees it in all: the same loss on average.
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
@@ -18,7 +17,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from typing_extensions import Self
+from typing_extensions import Self, Unpack
 
 from cala.core._memory import AppendOnly
 from cala.core.cala import TINY, PrototypeTable, normalise
@@ -28,9 +27,10 @@ from cala.encoders.views import MOST, VIEWS, fantasy
 from cala.errors import InputError
 from cala.heads.base import State, Traits
 from cala.heads.base_data import BaseData
-from cala.heads.checks import is_auto, is_number
+from cala.heads.checks import check_number, is_auto
 from cala.heads.nearest_mean import NearestMean
-from cala.systems.published import Published
+from cala.heads.table import ScaledOptions
+from cala.systems.published import Published, base_session
 from cala.systems.registry import System
 from cala.training.augment import ResizedCrop
 from cala.training.objective import CosineClassifier, Objective
@@ -132,31 +132,26 @@ class Savc(NearestMean):
     def __init__(
         self,
         *,
-        metric: str = "cosine",
-        shrinkage: float | str = "auto",
-        scale: float | str = "auto",
         views: int | str = "auto",
         fine_tune: int = 0,
         parts: Mapping[str, Array] | None = None,
+        **common: Unpack[ScaledOptions],
     ) -> None:
-        super().__init__(metric=metric, shrinkage=shrinkage, scale=scale)
+        super().__init__(**common)
         given: Any = views
         if is_auto(views):
             stated = (parts or {}).get(VIEWS, np.ones(1)).ravel().tolist()
             given = stated[0] if len(stated) == 1 else stated
-        if not (is_number(given) and given in range(1, MOST + 1)):
-            raise InputError(f'views is {given!r}: give a number from 1 to {MOST}, or "auto"')
-        if not (is_number(fine_tune) and 0 <= fine_tune < math.inf and fine_tune % 1 == 0):
-            raise InputError(f"fine_tune is {fine_tune!r}: give a whole number of epochs, or 0")
-        self.views, self.fine_tune = int(given), int(fine_tune)
+        self.views = int(check_number("views", given, 1, MOST, whole=True))
+        self.fine_tune = int(check_number("fine_tune", fine_tune, whole=True))
+        self.config.update(views=self.views, fine_tune=self.fine_tune)
+        self.keeps_weights = self.fine_tune > 0  # else they follow from the table
         self.metric = ViewMetric(self.views)
 
     def fit_base(self, data: BaseData) -> Self:
         if data.dim % self.views:
-            raise InputError(
-                f"embeddings have {data.dim} dimensions, which {self.views} views cannot share: "
-                "use those of the encoder that savc was trained with"
-            )
+            detail = f"embeddings have {data.dim} dimensions, which {self.views} views cannot share"
+            raise InputError(detail, "use those of the encoder that savc was trained with")
         return super().fit_base(data)
 
     def _fit_table(self, data: BaseData, rows: Array | None = None) -> None:
@@ -172,8 +167,7 @@ class Savc(NearestMean):
             return super()._without_own(cosines, unit, members)
         rows = np.flatnonzero(members >= 0)
         own, mine = members[rows], unit[rows]
-        rest = self.table.sums[own] - mine
-        alone = (self.table.counts[own] <= 1) | (np.linalg.norm(rest, axis=1) < 1e-9)
+        rest, alone = self._rest(mine, own)
         left = (mine * self._directions(rest)).sum(1)
         result = cosines.copy()
         result[rows, own] = np.where(alone, 0.0, left)
@@ -198,26 +192,13 @@ class Savc(NearestMean):
 
     def new_row(self, unit: Array) -> tuple[Array, Array]:
         if self.fine_tune:
-            raise InputError(
-                "savc with fine_tune has no row for a new class that a formula could give: use "
-                "fine_tune=0"
-            )
+            detail = "savc with fine_tune has no formula for the row of a new class"
+            raise InputError(detail, "use fine_tune=0", field="fine_tune", code="not_linear")
         return super().new_row(unit)
-
-    def config(self) -> dict[str, Any]:
-        return {**super().config(), "views": self.views, "fine_tune": self.fine_tune}
-
-    def state(self) -> State:
-        state = super().state()
-        if self.fine_tune:  # else they follow from the table
-            state["tensors"]["weights"] = self._weights
-        return state
 
     def _restore(self, state: State) -> None:
         self.metric = ViewMetric(self.views)
         super()._restore(state)
-        if self.fine_tune:
-            self._rows = AppendOnly(state["tensors"]["weights"])
 
 
 # The base session: virtual classes, and contrast with a queue of keys.
@@ -449,28 +430,12 @@ def whole_image_statistics(encoder: nn.Module) -> Iterator[None]:
             norm.momentum = momentum
 
 
-_BASE = {
-    "batch": 128,
-    "lr": 0.1,
-    "epochs": 600,
-    "schedule": "cosine",
-    "warmup": 0.0,
-    "scale": 16.0,
-    "sizes": (),
-    "views": 2,
-}
-_STEPS = {**_BASE, "epochs": 120, "schedule": "milestones"}
+_BASE = base_session(128, 0.1, 600, scale=16.0, views=2)
+_MINI = base_session(128, 0.1, 120, (40, 70, 100), warmup=0.0, scale=16.0, views=12)
+_BIRDS = base_session(128, 0.002, 120, (60, 80, 100), warmup=0.0, scale=16.0, views=2)
 PUBLISHED = {
     "cifar100": Published("resnet20", _BASE, loss={"slowness": SLOWNESS}),
-    "mini_imagenet": Published(
-        "resnet18",
-        {**_STEPS, "milestones": (40, 70, 100), "views": 12},
-        loss={"slowness": 0.999},
-    ),
-    "cub200": Published(
-        "resnet18",
-        {**_STEPS, "lr": 0.002, "milestones": (60, 80, 100)},
-        loss={"slowness": 0.999},
-    ),
+    "mini_imagenet": Published("resnet18", _MINI, loss={"slowness": 0.999}),
+    "cub200": Published("resnet18", _BIRDS, loss={"slowness": 0.999}),
 }
 SYSTEM = System(VirtualContrast.make, changes={**_BASE, "batch": 64})

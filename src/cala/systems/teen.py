@@ -2,46 +2,26 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
 import numpy as np
+from typing_extensions import Unpack
 
-from cala.core._memory import AppendOnly
 from cala.core.cala import normalise
 from cala.core.rows import Array
-from cala.errors import InputError
-from cala.heads.base import State
 from cala.heads.base_data import BaseData
-from cala.heads.checks import is_number
+from cala.heads.checks import check_number
 from cala.heads.nearest_mean import NearestMean
+from cala.heads.table import ScaledOptions
 from cala.systems.published import Published
 
+_BIRDS = {"batch": 128, "lr": 0.004, "epochs": 400, "factor": 0.25, "scale": 32.0}
+_STEPS = {"schedule": "milestones", "milestones": (50, 100, 150, 200, 250, 300)}
 _COSINE = {"lr": 0.1, "schedule": "cosine", "warmup": 0.0}
+_CIFAR = {**_COSINE, "epochs": 600, "batch": 256, "scale": 16.0}
+_MINI = {**_COSINE, "epochs": 1000, "batch": 128, "scale": 32.0}
 PUBLISHED = {
-    "cifar100": Published(
-        "resnet20",
-        {**_COSINE, "epochs": 600, "batch": 256, "scale": 16.0},
-        head={"alpha": 0.1, "tau": 16.0},
-    ),
-    "mini_imagenet": Published(
-        "resnet18",
-        {**_COSINE, "epochs": 1000, "batch": 128, "scale": 32.0},
-        head={"alpha": 0.5, "tau": 16.0},
-    ),
-    "cub200": Published(
-        "resnet18",
-        {
-            "epochs": 400,
-            "batch": 128,
-            "lr": 0.004,
-            "schedule": "milestones",
-            "milestones": (50, 100, 150, 200, 250, 300),
-            "factor": 0.25,
-            "scale": 32.0,
-        },
-        head={"alpha": 0.5, "tau": 16.0},
-    ),
+    "cifar100": Published("resnet20", _CIFAR, head={"alpha": 0.1, "tau": 16.0}),
+    "mini_imagenet": Published("resnet18", _MINI, head={"alpha": 0.5, "tau": 16.0}),
+    "cub200": Published("resnet18", _BIRDS | _STEPS, head={"alpha": 0.5, "tau": 16.0}),
 }
 
 
@@ -77,22 +57,15 @@ class Teen(NearestMean):
     """
 
     name = "teen"
+    saved_arrays = ("_anchors",)
+    keeps_weights = True  # calibrating all classes at once rounds differently than one by one
 
     def __init__(
-        self,
-        *,
-        metric: str = "cosine",
-        shrinkage: float | str = "auto",
-        scale: float | str = "auto",
-        alpha: float = 0.1,
-        tau: float = 16.0,
+        self, *, alpha: float = 0.1, tau: float = 16.0, **common: Unpack[ScaledOptions]
     ) -> None:
-        super().__init__(metric=metric, shrinkage=shrinkage, scale=scale)
-        if not (is_number(alpha) and 0 <= alpha <= 1):
-            raise InputError(f"alpha is {alpha!r}: give a number from 0 to 1")
-        if not (is_number(tau) and 0 <= tau < math.inf):
-            raise InputError(f"tau is {tau!r}: give a number from 0 on")
-        self.alpha, self.tau = float(alpha), float(tau)
+        super().__init__(**common)
+        self.alpha, self.tau = check_number("alpha", alpha, 0, 1), check_number("tau", tau)
+        self.config.update(alpha=self.alpha, tau=self.tau)
         self._anchors = np.zeros((0, 0))  # (B, d) unit base prototypes
 
     def prototypes_at(self, columns: Array) -> Array:
@@ -113,8 +86,7 @@ class Teen(NearestMean):
         result = super()._without_own(cosines, unit, np.where(novel, -1, members))
         rows = np.flatnonzero(novel)
         own, mine = members[rows], unit[rows]
-        rest = self.table.sums[own] - mine
-        alone = (self.table.counts[own] <= 1) | (np.linalg.norm(rest, axis=1) < 1e-9)
+        rest, alone = self._rest(mine, own)
         weights = normalise(self._calibrated(rest.astype(unit.dtype)))
         result[rows, own] = np.where(alone, 0.0, np.einsum("nd,nd->n", mine, weights))
         return result
@@ -122,17 +94,3 @@ class Teen(NearestMean):
     def _fit_table(self, data: BaseData, rows: Array | None = None) -> None:
         super()._fit_table(data, rows)
         self._anchors = normalise(self.prototypes)
-
-    def config(self) -> dict[str, Any]:
-        return {**super().config(), "alpha": self.alpha, "tau": self.tau}
-
-    def state(self) -> State:
-        state = super().state()
-        # Weights too: calibrating all classes at once rounds otherwise than one by one.
-        state["tensors"].update(anchors=self._anchors, weights=self._weights)
-        return state
-
-    def _restore(self, state: State) -> None:
-        self._anchors = state["tensors"]["anchors"]
-        super()._restore(state)
-        self._rows = AppendOnly(state["tensors"]["weights"])

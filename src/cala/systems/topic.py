@@ -30,7 +30,7 @@ from cala.systems.common.learner import (
     nesterov,
 )
 from cala.systems.common.neural_gas import fit_gas
-from cala.systems.common.softmax import CHANGES, SoftmaxClassifier
+from cala.systems.common.objectives import CHANGES, SoftmaxClassifier
 from cala.systems.icarl_star import ANCHORS, PER_CLASS
 from cala.systems.published import Published
 from cala.systems.registry import System

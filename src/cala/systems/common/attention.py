@@ -8,10 +8,14 @@ prototype is copied per query.
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from typing_extensions import Self
+
+from cala.systems.common.objectives import SystemObjective
 
 SCALE = 16.0  # of the logits that are learned with it
 NAME = "attention."  # what the names of its tensors begin with, beside an encoder
@@ -132,6 +136,29 @@ class SetAttention(nn.Module):
         return torch.cat(
             [self._attended(own, one[:, None], dropping=False)[:, 0] for own, one in pairs]
         )
+
+
+class AttentionObjective(SystemObjective):
+    """Template: attention and encoder learn in episodes.
+
+    The encoder's batch statistics stay as they are: single shots are not a batch of images.
+    """
+
+    divisible: ClassVar[bool] = False
+    wants_means: ClassVar[bool] = True
+
+    def __init__(self, encoder: nn.Module, n_base: int) -> None:
+        super().__init__()
+        self.encoder, self.n_base = encoder, n_base
+        self.attention = SetAttention(int(encoder.dim))  # type: ignore[arg-type]
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        self.encoder.eval()
+        return self
+
+    def parts(self) -> dict[str, Tensor]:
+        return {NAME + k: v for k, v in self.attention.state_dict().items()}
 
 
 def replaced(rows: Tensor, at: Tensor, by: Tensor) -> Tensor:

@@ -7,8 +7,7 @@ from abc import abstractmethod
 import numpy as np
 
 from cala.core.cala import PrototypeTable
-from cala.core.rows import Array, Features, chunks
-from cala.heads.base import State
+from cala.core.rows import Array, chunks
 from cala.heads.base_data import BaseData
 from cala.heads.nearest_mean import NearestMean
 
@@ -17,6 +16,8 @@ SAME = 1e-5  # how far apart two computations of the same unit vector may be
 
 class ExemplarMean(NearestMean):
     """Template: `_pick` says which images of a base class make its prototype."""
+
+    saved_arrays = ("_picked",)
 
     _picked: Array  # (B, K, d) unit vectors, 0 where a class has fewer
 
@@ -42,17 +43,9 @@ class ExemplarMean(NearestMean):
         for column, some in enumerate(picked):
             self._picked[column, : len(some)] = some
 
-    def unit_logits(self, unit: Array, members: Array | None = None) -> Array:
-        if members is not None:
-            members = np.where(self._helped(unit, members), members, -1)
-        return super().unit_logits(unit, members)
-
-    def _members_at(self, features: Features, rows: Array, own: Array) -> Array:
-        found = [
-            self._helped(self.embed(features[rows[part]]), own[part])
-            for part in chunks(len(rows), self.dim)
-        ]
-        return np.where(np.concatenate(found), own, -1) if found else own
+    def _without_own(self, cosines: Array, unit: Array, members: Array) -> Array:
+        helped = np.where(self._helped(unit, members), members, -1)
+        return super()._without_own(cosines, unit, helped)
 
     def _helped(self, unit: Array, members: Array) -> Array:
         """(n,) bool: rows that are part of the prototype of their class."""
@@ -68,12 +61,3 @@ class ExemplarMean(NearestMean):
         super()._forget(column)
         if column < len(self._picked):
             self._picked = np.delete(self._picked, column, axis=0)
-
-    def state(self) -> State:
-        state = super().state()
-        state["tensors"]["picked"] = self._picked
-        return state
-
-    def _restore(self, state: State) -> None:
-        super()._restore(state)
-        self._picked = state["tensors"]["picked"]

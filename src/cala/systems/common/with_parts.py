@@ -6,13 +6,14 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar
 
-from typing_extensions import Self
+from typing_extensions import Self, Unpack
 
 from cala.core.rows import Array
 from cala.errors import InputError
 from cala.heads.base import State, Traits
 from cala.heads.base_data import BaseData
 from cala.heads.nearest_mean import ClassMeans
+from cala.heads.table import ScaledOptions, part_of
 
 PREFIX = "part."
 
@@ -31,14 +32,9 @@ class HeadWithParts(ClassMeans):
     )
 
     def __init__(
-        self,
-        *,
-        metric: str = "cosine",
-        shrinkage: float | str = "auto",
-        scale: float | str = "auto",
-        parts: Mapping[str, Array] | None = None,
+        self, *, parts: Mapping[str, Array] | None = None, **common: Unpack[ScaledOptions]
     ) -> None:
-        super().__init__(metric=metric, shrinkage=shrinkage, scale=scale)
+        super().__init__(**common)
         self.parts = dict(parts or {})
 
     @classmethod
@@ -59,18 +55,21 @@ class HeadWithParts(ClassMeans):
         wanted = self.part_shapes(dim)
         if not wanted.keys() <= self.parts.keys():
             raise InputError(
-                f"{self.name} needs what is trained together with its encoder: make one with `cala "
-                f"train DATA -o DIR --method {self.name}` and give it as --encoder {self.name}=DIR"
+                f"{self.name} needs what is trained together with its encoder",
+                f"make one with `cala train DATA -o DIR --method {self.name}` and give it as "
+                f"--encoder {self.name}=DIR",
+                field="parts",
+                code="missing_parts",
             )
         for name, shape in wanted.items():
             given = self.parts[name].shape
-            fits = len(given) == len(shape) and all(
-                n in (None, m) for n, m in zip(shape, given, strict=True)
-            )
-            if not fits:
+            same = (n in (None, m) for n, m in zip(shape, given, strict=False))
+            if len(given) != len(shape) or not all(same):
                 raise InputError(
-                    f"{self.name} has {name} for other embeddings than these, of {dim} dimensions: "
-                    "it belongs to another encoder"
+                    f"{self.name} has {name} for other embeddings than these, of {dim} dimensions",
+                    "use the embeddings of the encoder that it belongs to",
+                    field="parts",
+                    code="other_parts",
                 )
 
     def _fit_table(self, data: BaseData, rows: Array | None = None) -> None:
@@ -78,7 +77,7 @@ class HeadWithParts(ClassMeans):
         self._take_parts()
 
     def blank(self) -> Self:
-        return type(self)(**self.config(), parts=self.parts)
+        return type(self)(**self.config, parts=self.parts)
 
     def state(self) -> State:
         state = super().state()
@@ -86,7 +85,6 @@ class HeadWithParts(ClassMeans):
         return state
 
     def _restore(self, state: State) -> None:
-        found = {k: v for k, v in state["tensors"].items() if k.startswith(PREFIX)}
-        self.parts = {k.removeprefix(PREFIX): v for k, v in found.items()}
+        self.parts = part_of(state["tensors"], PREFIX)
         super()._restore(state)
         self._take_parts()

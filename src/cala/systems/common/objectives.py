@@ -1,22 +1,36 @@
-"""An ordinary softmax classifier: what iCaRL and TOPIC train their base session with."""
+"""Objectives of base sessions: what they share, and the softmax classifier of iCaRL and TOPIC."""
 
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from typing_extensions import Self
 
+from cala.systems.published import base_session
 from cala.training.objective import Objective
 from cala.training.recipes import Recipe
 
 START = 16.0  # scale of the cosines that rows start with where class means are known
 
 
-class SoftmaxClassifier(Objective):
+class SystemObjective(Objective):
+    """An objective that is made from the encoder, the number of base classes and its own options.
+
+    loss : numbers of the loss, which `Published.loss` may name
+    """
+
+    @classmethod
+    def make(
+        cls, encoder: nn.Module, n_base: int, recipe: Recipe, n_classes: int, **loss: Any
+    ) -> Self:
+        return cls(encoder, n_base, **loss)
+
+
+class SoftmaxClassifier(SystemObjective):
     """Cross-entropy over W f + b; f are unit embeddings times √d, as heads know them."""
 
     wants_means: ClassVar[bool] = True
@@ -26,10 +40,6 @@ class SoftmaxClassifier(Objective):
         self.dim = int(encoder.dim)  # type: ignore[arg-type]
         self.encoder, self.n_base = encoder, n_base
         self.classifier = nn.Linear(self.dim, n_base)
-
-    @classmethod
-    def make(cls, encoder: nn.Module, n_base: int, recipe: Recipe, n_classes: int) -> Self:
-        return cls(encoder, n_base)
 
     def begin(self, means: Tensor) -> None:
         with torch.no_grad():
@@ -46,11 +56,4 @@ class SoftmaxClassifier(Objective):
 
 
 #: The published schedule of iCaRL, 200 epochs.
-CHANGES = {
-    "batch": 128,
-    "lr": 0.1,
-    "epochs": 200,
-    "schedule": "milestones",
-    "milestones": (60, 120, 170),
-    "sizes": (),
-}
+CHANGES = base_session(128, 0.1, 200, (60, 120, 170))
