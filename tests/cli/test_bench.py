@@ -354,7 +354,7 @@ def test_what_could_not_be_trained_is_a_note_with_the_method(embeddings, tmp_pat
         (["run", "my.npz"], "did you mean features:my.npz?"),
         (["run", "mini_imagenet", "--embeddings", "E", "--draws", "canonical"], "no names_train"),
         (["ablate", "size", "--values", "1", "--embeddings", "E"], "unknown ablation 'size'"),
-        (["ablate", "gamma", "x", "--values", "big", "--embeddings", "E"], "give a number"),
+        (["ablate", "gamma", "x", "--values", "big", "--embeddings", "E"], "give a finite number"),
         (["ablate", "mu", "x", "--values", "1", "--retrain", "--embeddings", "E"], "is for gamma"),
     ],
 )
