@@ -12,7 +12,9 @@ import typer
 
 from cala import __version__
 from cala.cli import (
+    ablate,
     cache,
+    compare,
     data,
     encode,
     evaluate,
@@ -56,13 +58,13 @@ def _root(
     """Teach a frozen vision model new classes from a handful of images."""
 
 
-for group in (fit, predict, evaluate, manage, export, serve):
-    group.register(app)
-run.register(app)
-report.register(app)
-train.register(app)
-encode.register(app)
-lists.register(app)
+for _command in (
+    fit.fit, fit.add, predict.predict, evaluate.evaluate, manage.show, manage.undo, manage.forget,
+    manage.rename, manage.tune, export.export, serve.serve, run.run, compare.compare,
+    ablate.ablate, report.report, train.train, encode.encode, lists.methods, lists.datasets,
+    lists.encoders,
+):  # fmt: skip
+    app.command(name="eval" if _command is evaluate.evaluate else None)(_command)
 app.add_typer(data.app, name="data")
 app.add_typer(cache.app, name="cache")
 

@@ -30,10 +30,6 @@ if TYPE_CHECKING:
     from cala.data.images import ImageSet
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(encode)
-
-
 @options_class
 class EncodeOptions:
     """The options of `cala encode`."""

@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     from cala.model.evaluation import Evaluation
 
 
-def register(app: typer.Typer) -> None:
-    app.command(name="eval")(evaluate)
-
-
 def evaluate(
     model: Path = MODEL,
     photos: Path = typer.Argument(..., help="A folder with one folder of photos per class."),

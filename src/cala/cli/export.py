@@ -11,10 +11,6 @@ from cala.cli.options import AS_JSON
 from cala.cli.photos import ENCODER, MODEL, QUIET_HINTS
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(export)
-
-
 def export(
     model: Path = MODEL,
     onnx: Path = typer.Option(..., "--onnx", help="The file to write, ending in .onnx."),

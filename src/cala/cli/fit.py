@@ -19,11 +19,6 @@ from cala.cli.photos import (
 )
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(fit)
-    app.command()(add)
-
-
 def fit(
     photos: Path = typer.Argument(..., help="A folder with one folder of photos per class."),
     out: Path = typer.Option(..., "-o", "--out", help="The model: a folder to create."),

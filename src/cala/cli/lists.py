@@ -11,12 +11,6 @@ import typer
 from cala.cli.options import AS_JSON
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(methods)
-    app.command()(datasets)
-    app.command()(encoders)
-
-
 def methods(as_json: bool = AS_JSON) -> None:
     """List the methods that `cala run` knows."""
     from cala.heads import ADAPTERS, HEADS

@@ -15,11 +15,6 @@ if TYPE_CHECKING:
     from cala.model import Model
 
 
-def register(app: typer.Typer) -> None:
-    for command in (show, undo, forget, rename, tune):
-        app.command()(command)
-
-
 def show(
     model: Path = MODEL,
     as_json: bool = AS_JSON,

@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from cala.model.prediction import Prediction, Why
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(predict)
-
-
 def predict(
     model: Path = MODEL,
     photos: list[Path] = typer.Argument(..., help="Photos, and folders of photos at any depth."),

@@ -11,10 +11,6 @@ import typer
 from cala.cli.options import AS_JSON
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(report)
-
-
 def report(
     runs: list[Path] = typer.Argument(..., help="Run folders; several data sets may be mixed."),
     out: Path | None = typer.Option(

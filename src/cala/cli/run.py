@@ -7,17 +7,12 @@ from dataclasses import replace
 
 import typer
 
-from cala.cli import ablate, bench
-from cala.cli.compare import compare, find_method
+from cala.cli import bench
+from cala.cli.compare import find_method
 from cala.cli.options import DATASET, REFERENCE, BenchOptions, comma_separated, with_options
 from cala.cli.report import after_run
 
 METHODS = "nearest-mean,la,cala,cala-plus"
-
-
-def register(app: typer.Typer) -> None:
-    for command in (run, compare, ablate.ablate):
-        app.command()(command)
 
 
 @with_options

@@ -9,10 +9,6 @@ import typer
 from cala.cli.options import DEVICE
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(serve)
-
-
 def serve(
     model: Path = typer.Argument(..., help="The model: a folder, which the page can create too."),
     host: str = typer.Option("127.0.0.1", help="Address to listen on; others need a token."),

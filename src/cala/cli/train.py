@@ -29,10 +29,6 @@ if TYPE_CHECKING:
     from cala.cluster import ClusterAddress
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(train)
-
-
 @options_class
 class TrainOptions:
     """The options of `cala train`: one training, or what all trainings of a grid share."""

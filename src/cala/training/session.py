@@ -94,39 +94,29 @@ class BaseSession:
 
     def __post_init__(self) -> None:
         check_choice("selection", self.selection, SELECTIONS)
-        if self.holdout < 0:
-            raise InputError(f"holdout is {self.holdout}", "use 0 or more", field="holdout")
-        if self.selection == "validation" and not self.holdout:
-            raise InputError(
-                "selection by validation needs held-out images", "add --holdout 25", field="holdout"
-            )
-        if self.budget is not None and not 0 < self.budget < float("inf"):
-            raise InputError(f"budget is {self.budget}", "give minutes above 0", field="budget")
-        if self.budget is not None and self.ranks.world > 1:
-            raise InputError(
-                "a budget is for one process", "with several devices give --epochs", field="budget"
-            )
-        batch, world = self.recipe.batch, self.ranks.world
-        if batch % world:
-            raise InputError(
-                f"a batch of {batch} cannot be shared by {world} processes",
-                f"use a multiple of {world}, such as --batch {-(-batch // world) * world}",
-                field="batch",
-            )
-        if self.recipe.pretrained and self.init is None:
-            name = self.recipe.encoder
-            ready = name if name in ENCODERS else f"FILE, such as torchvision's {name} weights"
-            raise InputError(
-                f"recipe {self.recipe.name} starts from pretrained weights",
-                f"give --init {ready}",
-                field="init",
-            )
-        if self.recipe.keep and self.init is None:
-            raise InputError(
-                f"keep is {self.recipe.keep:g}, and there are no weights to stay close to",
-                "give --init",
-                field="init",
-            )
+        recipe, budget, world = self.recipe, self.budget, self.ranks.world
+        shared = -(-recipe.batch // world) * world
+        known = recipe.encoder in ENCODERS
+        file = recipe.encoder if known else f"FILE, such as torchvision's {recipe.encoder} weights"
+        checks = (
+            (self.holdout >= 0, "holdout", f"holdout is {self.holdout}", "use 0 or more"),
+            (self.selection != "validation" or self.holdout, "holdout",
+             "selection by validation needs held-out images", "add --holdout 25"),
+            (budget is None or 0 < budget < float("inf"), "budget", f"budget is {budget}",
+             "give minutes above 0"),
+            (budget is None or world == 1, "budget", "a budget is for one process",
+             "with several devices give --epochs"),
+            (recipe.batch == shared, "batch",
+             f"a batch of {recipe.batch} cannot be shared by {world} processes",
+             f"use a multiple of {world}, such as --batch {shared}"),
+            (self.init or not recipe.pretrained, "init",
+             f"recipe {recipe.name} starts from pretrained weights", f"give --init {file}"),
+            (self.init or not recipe.keep, "init",
+             f"keep is {recipe.keep:g}, and there are no weights to stay close to", "give --init"),
+        )  # fmt: skip
+        for good, name, detail, fix in checks:
+            if not good:
+                raise InputError(detail, fix, field=name)
 
     def lasting(self, epochs: float) -> BaseSession:
         """The same course in another number of epochs."""
