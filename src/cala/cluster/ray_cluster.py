@@ -20,7 +20,7 @@ from cala.errors import CalaError, InputError, install
 from cala.files import reason, shown
 from cala.version import __version__
 
-RETRIES = 10  # how often a task or a worker is restarted after its process or node was lost
+RETRIES = 10  # how often a task is repeated after its worker or node was lost
 ANSWER = 5.0  # seconds within which a cluster's head must answer
 GRACE = 20.0  # seconds that cancelled tasks get to save their state
 LOCAL = "local"
@@ -116,7 +116,7 @@ class RayCluster:
         from ray.util import ActorPool
 
         actor = self.ray.remote(_worker_class()).options(
-            num_cpus=cpus, num_gpus=gpus, max_restarts=RETRIES, max_task_retries=RETRIES
+            num_cpus=cpus, num_gpus=gpus, max_restarts=-1, max_task_retries=RETRIES
         )
         workers = [actor.remote() for _ in range(count)]
         made = self.ray.put((__version__, make, arguments))
