@@ -9,7 +9,7 @@ import warnings
 
 import pytest
 
-from cala.benchmark.notes import Note, report_fallbacks
+from cala.benchmark.notes import RunNote, report_fallbacks
 from cala.cli.progress import Lines, progress, progress_bar
 from cala.data.progress import track
 from cala.errors import FallbackWarning
@@ -83,11 +83,11 @@ def test_a_fallback_becomes_a_note_and_other_warnings_stay():
         warnings.warn("odd", RuntimeWarning, stacklevel=1)
         return "head"
 
-    notes: list[Note] = []
+    notes: list[RunNote] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         assert report_fallbacks(fit, "cala", notes.append) == "head"
-    assert notes == [Note("fallback", "cala, in all draws: too few", "cala")]
+    assert notes == [RunNote("fallback", "cala, in all draws: too few", "cala")]
     assert [str(w.message) for w in caught] == ["odd"]
 
 

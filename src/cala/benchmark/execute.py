@@ -13,7 +13,7 @@ from cala.benchmark.costs import SCHEMA as COSTS_SCHEMA
 from cala.benchmark.costs import summarise
 from cala.benchmark.encoder_sessions import SessionCache, check_images
 from cala.benchmark.headroom import keep_headroom
-from cala.benchmark.notes import SILENT, Note, Watch
+from cala.benchmark.notes import SILENT, RunNote, Watch
 from cala.benchmark.run_folder import RunFolder
 from cala.benchmark.runner import CellPlan, Cells, Fit, Fitted, fit_configured, run_cells
 from cala.benchmark.scoring import one_thread
@@ -68,7 +68,7 @@ def execute(
         if folder.unreadable:
             lines = counted(folder.unreadable, "line")
             text = f"{lines} of records.jsonl cannot be read; such cells run again"
-            watch.note(Note("unreadable_lines", text))
+            watch.note(RunNote("unreadable_lines", text))
         done, wanted = finished(folder.records), config.cells
         cache = SessionCache(sessions or out / "courses", config.full_sessions)
         plan = CellPlan(config, task, cache, done, fit)

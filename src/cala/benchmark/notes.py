@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Note:
+class RunNote:
     """Something that a user should know.
 
     Parameters
@@ -43,7 +43,7 @@ class Watch:
     advance : with the number of finished cells, and of all cells
     """
 
-    note: Callable[[Note], None] = _ignore
+    note: Callable[[RunNote], None] = _ignore
     status: Callable[[str], None] = _ignore
     advance: Callable[[int, int], None] = _ignore
 
@@ -51,14 +51,14 @@ class Watch:
 SILENT = Watch()
 
 
-def report_fallbacks(fit: Callable[[], T], method: str, note: Callable[[Note], None]) -> T:
+def report_fallbacks(fit: Callable[[], T], method: str, note: Callable[[RunNote], None]) -> T:
     """Call `fit`; its FallbackWarnings become notes, other warnings stay warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", FallbackWarning)
         found = fit()
     for one in caught:
         if issubclass(one.category, FallbackWarning):
-            note(Note("fallback", f"{method}, in all draws: {one.message}", method))
+            note(RunNote("fallback", f"{method}, in all draws: {one.message}", method))
         else:
             warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
     return found

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from cala.benchmark.config import RunConfig, changes_encoder
 from cala.benchmark.encoder_sessions import SessionLogits, SessionPlayer, session_threads
-from cala.benchmark.notes import SILENT, Note, Watch
+from cala.benchmark.notes import SILENT, RunNote, Watch
 from cala.benchmark.runner import CellPlan, Fit, Fitted, PlayedCell, fit_timed, play_cell
 from cala.benchmark.scoring import one_thread
 from cala.benchmark.sources import Source, host_of
@@ -183,9 +183,9 @@ def _travelling(source: Source) -> Source:
 
 def fit_task(
     fit: Fit, config: RunConfig, method: str, seed: int, data: Embeddings, protocol: Protocol
-) -> tuple[Fitted, list[Note]]:
+) -> tuple[Fitted, list[RunNote]]:
     """On a node: a fitted method, and what a user should know."""
-    notes: list[Note] = []
+    notes: list[RunNote] = []
     return fit_timed(fit, config, method, seed, data, protocol, notes.append), notes
 
 

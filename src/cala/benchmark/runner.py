@@ -13,7 +13,7 @@ import numpy as np
 from cala.benchmark.config import RunConfig, changes_encoder
 from cala.benchmark.costs import Cost, head_bytes
 from cala.benchmark.encoder_sessions import SessionCache, SessionLogits
-from cala.benchmark.notes import SILENT, Note, Watch, report_fallbacks
+from cala.benchmark.notes import SILENT, RunNote, Watch, report_fallbacks
 from cala.benchmark.scoring import answers_of_draw, cell_records, one_thread
 from cala.benchmark.sources import Source, host_of
 from cala.benchmark.task import BenchTask
@@ -157,7 +157,7 @@ class CellPlan:
                     found.append((method, seed, ordered))
         return found
 
-    def notes(self) -> list[Note]:
+    def notes(self) -> list[RunNote]:
         """A note for each embeddings that unfinished methods use without held-out rows."""
         methods = dict.fromkeys(method for method, _, _ in self.unfinished())
         notes = [holdout_note(self.task.source_of(method)) for method in methods]
@@ -215,7 +215,7 @@ def fit_timed(
     seed: int,
     data: Embeddings,
     protocol: Protocol,
-    note: Callable[[Note], None],
+    note: Callable[[RunNote], None],
 ) -> Fitted:
     """Fit on one thread; fallbacks become notes."""
     start = perf_counter()
@@ -254,7 +254,7 @@ def play_cell(
     return PlayedCell(cost, records)
 
 
-def holdout_note(source: Source) -> Note | None:
+def holdout_note(source: Source) -> RunNote | None:
     """What a user should know where base queries are rows that trained the encoder."""
     data = source.data
     trained = data.scale is not None or bool(stated_classes(data.provenance))
@@ -264,4 +264,4 @@ def holdout_note(source: Source) -> Note | None:
         f"{shown(source.name) or 'the embeddings file'} marks no held-out rows, so the adapters' "
         "base queries are rows that the encoder was trained on"
     )
-    return Note("no_holdout", text)
+    return RunNote("no_holdout", text)

@@ -11,7 +11,7 @@ import numpy as np
 
 from cala.benchmark.config import SPLITS, changes_encoder
 from cala.benchmark.encoder_sessions import check_images
-from cala.benchmark.notes import Note
+from cala.benchmark.notes import RunNote
 from cala.benchmark.sources import (
     PerHost,
     Source,
@@ -77,7 +77,7 @@ class BenchTask:
         The data set's name.
     draws : tuple of str
         Names of the draws to run, such as `canonical` and `random:0`.
-    notes : tuple of Note
+    notes : tuple of RunNote
         What a user should know about the embeddings and draws.
     per_host : mapping of str to Source
         Embeddings of the same images for the methods of single hosts.
@@ -87,7 +87,7 @@ class BenchTask:
     protocol: Protocol
     dataset: str = ""
     draws: tuple[str, ...] = ()
-    notes: tuple[Note, ...] = ()
+    notes: tuple[RunNote, ...] = ()
     per_host: PerHost = field(default_factory=dict)
     _made: dict[str, ShotDraw] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -147,7 +147,7 @@ def make_draw(name: str, protocol: Protocol, data: Embeddings) -> ShotDraw:
 
 def split_runnable(
     task: BenchTask, methods: Sequence[str], metric: str | None = None
-) -> tuple[list[str], list[Note]]:
+) -> tuple[list[str], list[RunNote]]:
     """The methods that this task has everything for, and a note for each other one.
 
     metric : of the whole run; None for each method's own
@@ -156,7 +156,7 @@ def split_runnable(
     for method in methods:
         lacking = _lacks(task, method, metric)
         if lacking:
-            notes.append(Note("left_out", f"{method} is left out: {lacking}", method))
+            notes.append(RunNote("left_out", f"{method} is left out: {lacking}", method))
         else:
             kept.append(method)
     return kept, notes
@@ -254,7 +254,7 @@ def load_task(
         except InputError as error:
             if wanted is not None:
                 raise
-            notes.append(Note("no_canonical", f"no canonical draw: {error}"))
+            notes.append(RunNote("no_canonical", f"no canonical draw: {error}"))
             wanted = parse_draws("random:20")
         else:
             wanted = wanted or parse_draws("canonical,random:20")
@@ -293,7 +293,7 @@ class _Loader:
         self.allow_seen, self.advance = allow_seen, advance
         self.name = ""
         self.protocol: Protocol | None = None
-        self.notes: list[Note] = []
+        self.notes: list[RunNote] = []
 
     def default(self, place: Path | Encoding | None) -> Source:
         """Those that serve every method without its own."""
@@ -342,11 +342,10 @@ class _Loader:
         name = next((n for n in named if n in MANIFESTS), None) or shown(path.resolve().name)
         protocol = self._settle(name, len(images.classes))
         # Everything above is cheap; torch is imported from here on.
-        from cala.encoders.device import choose_device
         from cala.encoders.encode import encode_set
         from cala.encoders.registry import load_encoder
 
-        encoder = load_encoder(encoding.encoder, choose_device(encoding.device), encoding.views)
+        encoder = load_encoder(encoding.encoder, encoding.device, encoding.views)
         source = f"{name} encoded by {short_encoder_name(encoder.name)}"
         if check is not None:
             check(Source(_labels(images).relabelled(protocol), source))
@@ -376,7 +375,7 @@ class _Loader:
         found = seen_among(novel, seen)
         if found:
             text = f"{shown(source.name)}: {found}: results on them are too good"
-            self.notes.append(Note("seen_classes", text))
+            self.notes.append(RunNote("seen_classes", text))
         return source
 
 

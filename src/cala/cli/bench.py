@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from cala.benchmark.config import RunConfig
     from cala.benchmark.execute import FinishedRun
-    from cala.benchmark.notes import Note
+    from cala.benchmark.notes import RunNote
     from cala.benchmark.runner import Cells, Fit
     from cala.benchmark.sources import HostOption
     from cala.benchmark.task import BenchTask
@@ -141,7 +141,7 @@ class Runner:
         self.task, self.quiet, self.target = task, quiet, target
         self._cells: Cells | None = None
         self._open = ExitStack()
-        self._noted: set[Note] = set()
+        self._noted: set[RunNote] = set()
 
     def __enter__(self) -> Self:
         if self.target is not None:
@@ -170,7 +170,7 @@ class Runner:
 
         with _CellBar(title, self.quiet) as bar, progress_to(bar.read):
 
-            def note(found: Note) -> None:
+            def note(found: RunNote) -> None:
                 if found not in self._noted:
                     bar.print(f"note: {found.text}")
                 self._noted.add(found)

@@ -117,14 +117,13 @@ def encode(options: EncodeOptions) -> None:
         "seed": options.seed,
     }
     # Everything above is cheap; torch is imported from here on.
-    from cala.encoders.device import choose_device
     from cala.encoders.registry import load_encoder, located
 
     if options.threads is not None:
         import torch
 
         torch.set_num_threads(options.threads)
-    model = load_encoder(options.encoder, choose_device(options.device), options.views)
+    model = load_encoder(options.encoder, options.device, options.views)
     with ExitStack() as around:
         around.enter_context(_skip_bad_hint(shards))
         text = f"encoding {shown(path.resolve().name)}"

@@ -15,6 +15,7 @@ from cala.cli.photos import (
     QUIET_HINTS,
     REJECT,
     SKIP_BAD,
+    TRUST,
     bad_photo,
     note,
     percent,
@@ -31,6 +32,7 @@ def evaluate(
     mistakes: int = typer.Option(10, min=0, help="How many confusions to list."),
     skip_bad: bool = SKIP_BAD,
     encoder: str | None = ENCODER,
+    trust_encoder: str | None = TRUST,
     device: str = DEVICE,
     as_json: bool = AS_JSON,
     quiet: bool = QUIET_HINTS,
@@ -45,11 +47,10 @@ def evaluate(
     from cala.cli.progress import counting
     from cala.files import shown
     from cala.model import load
-    from cala.model.knowledge import plain_name
-    from cala.model.labelled import labelled_files
-    from cala.model.photos import with_readable
+    from cala.model.photos import labelled_files, with_readable
+    from cala.model.version import plain_name
 
-    opened = load(model, encoder=encoder, device=device)
+    opened = load(model, encoder=encoder, device=device, trust_encoder=trust_encoder)
     notes: list[str] = []
     paths, names = labelled_files(photos, "test", notes)
     label = dict(zip(paths, names, strict=True))
@@ -71,7 +72,7 @@ def evaluate(
         note(text)
     for path, reason in bad:
         note(f"left out {shown(path)}: {reason}")
-    if not opened.knowledge.can_reject(reject):
+    if not opened.current.can_reject(reject):
         note("the model has too few photos to call anything unknown at this rate")
     strangers = sorted({name for name in names if plain_name(name) not in opened.classes})
     _print(found, mistakes, strangers)

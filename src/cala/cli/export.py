@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from cala.cli.options import AS_JSON
-from cala.cli.photos import ENCODER, MODEL, QUIET_HINTS
+from cala.cli.photos import ENCODER, MODEL, QUIET_HINTS, TRUST
 
 
 def export(
@@ -16,6 +16,7 @@ def export(
     onnx: Path = typer.Option(..., "--onnx", help="The file to write, ending in .onnx."),
     force: bool = typer.Option(False, "--force", help="Overwrite existing files."),
     encoder: str | None = ENCODER,
+    trust_encoder: str | None = TRUST,
     as_json: bool = AS_JSON,
     quiet: bool = QUIET_HINTS,
 ) -> None:
@@ -30,7 +31,8 @@ def export(
     from cala.files import shown
     from cala.model import load
 
-    done = export_onnx(load(model, encoder=encoder), onnx, force=force)
+    opened = load(model, encoder=encoder, trust_encoder=trust_encoder)
+    done = export_onnx(opened, onnx, force=force)
     if as_json:
         summary = {
             "model": str(model),

@@ -14,6 +14,7 @@ from cala.cli.photos import (
     MODEL,
     QUIET_HINTS,
     SKIP_BAD,
+    TRUST,
     note,
     skip_bad_hint,
 )
@@ -77,22 +78,21 @@ def fit(
             device=device,
             advance=advance,
         )
-    knowledge = model.knowledge
     if as_json:
         summary = {
             "model": str(out),
             "version": 1,
             "classes": len(model.classes),
-            "photos": len(knowledge.seen),
-            "notes": list(knowledge.notes),
+            "photos": len(model.current.photos),
+            "notes": [str(one) for one in model.notes],
         }
         typer.echo(json.dumps(summary))
         return
-    for text in knowledge.notes:
-        note(text)
+    for one in model.notes:
+        note(str(one))
     typer.echo(
-        f"{shown(out)}: {len(model.classes)} classes from {len(knowledge.seen):,} photos "
-        f"({knowledge.encoder.uri}, {method})"
+        f"{shown(out)}: {len(model.classes)} classes from {len(model.current.photos):,} photos "
+        f"({model.current.encoder.uri}, {method})"
     )
     if not quiet:
         typer.echo(f"next: cala add {shown(out)} NEW_PHOTOS, or cala predict {shown(out)} PHOTO")
@@ -107,6 +107,7 @@ def add(
     skip_bad: bool = SKIP_BAD,
     keep_thumbnails: bool = KEEP_THUMBNAILS,
     encoder: str | None = ENCODER,
+    trust_encoder: str | None = TRUST,
     device: str = DEVICE,
     as_json: bool = AS_JSON,
     quiet: bool = QUIET_HINTS,
@@ -121,10 +122,9 @@ def add(
     from cala.cli.progress import counting
     from cala.files import counted, shown
     from cala.model import load
-    from cala.model.labelled import labelled_files
-    from cala.model.photos import find_files
+    from cala.model.photos import find_files, labelled_files
 
-    opened = load(model, encoder=encoder, device=device)
+    opened = load(model, encoder=encoder, device=device, trust_encoder=trust_encoder)
     notes: list[str] = []
     if name is not None:
         paths = find_files(photos)

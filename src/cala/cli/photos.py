@@ -13,6 +13,11 @@ KEEP_THUMBNAILS = typer.Option(
     False, "--keep-thumbnails", help="Store small copies of the photos beside the model."
 )
 ENCODER = typer.Option(None, help="Where the model's encoder is, if it has moved.")
+TRUST = typer.Option(
+    None,
+    metavar="NAME",
+    help="Allow a model to import this torch: encoder, which runs its code; remembered.",
+)
 QUIET_HINTS = typer.Option(False, "--quiet", "-q", help="Print no progress and no hints.")
 REJECT = typer.Option(
     None,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from cala.cli.options import AS_JSON, DEVICE
-from cala.cli.photos import ENCODER, MODEL, QUIET_HINTS, REJECT, percent
+from cala.cli.photos import ENCODER, MODEL, QUIET_HINTS, REJECT, TRUST, percent
 
 if TYPE_CHECKING:
     from cala.model.prediction import Prediction, Why
@@ -30,6 +30,7 @@ def predict(
     why: bool = typer.Option(False, "--why", help="Show the closest classes and what β changed."),
     table: Path | None = typer.Option(None, "--csv", help="Also write a table to this file."),
     encoder: str | None = ENCODER,
+    trust_encoder: str | None = TRUST,
     device: str = DEVICE,
     as_json: bool = AS_JSON,
     quiet: bool = QUIET_HINTS,
@@ -47,7 +48,7 @@ def predict(
     from cala.model import load
     from cala.model.photos import find_files, with_readable
 
-    opened = load(model, encoder=encoder, device=device)
+    opened = load(model, encoder=encoder, device=device, trust_encoder=trust_encoder)
     paths = find_files(photos)
     with counting("looking at photos", len(paths), quiet) as count:
         found, bad = with_readable(

@@ -7,6 +7,7 @@ from pathlib import Path
 import typer
 
 from cala.cli.options import DEVICE
+from cala.cli.photos import TRUST
 
 
 def serve(
@@ -36,6 +37,7 @@ def serve(
     encoder: str | None = typer.Option(
         None, help="Where the model's encoder is; or the encoder of a first model."
     ),
+    trust_encoder: str | None = TRUST,
     device: str = DEVICE,
 ) -> None:
     """Open a page where anyone can teach a class, and a REST API.
@@ -52,13 +54,14 @@ def serve(
 
     for module in ("fastapi", "python_multipart", "prometheus_client", "uvicorn"):
         import_extra(module, "serve")
-    from cala.app.run import run, run_first
+    from cala.app.server import run, run_first
     from cala.app.settings import Settings
     from cala.store import is_store
 
     settings = Settings(host, token, read_token, tuple(allow_host), thumbnails)
     place = choose_device(device)
     if is_store(model):
-        run(load(model, encoder=encoder, device=place), settings, port, typer.echo)
+        opened = load(model, encoder=encoder, device=place, trust_encoder=trust_encoder)
+        run(opened, settings, port, typer.echo)
     else:
         run_first(model, settings, port, typer.echo, encoder, place)
