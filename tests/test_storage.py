@@ -167,12 +167,22 @@ def test_rows_are_read_a_few_at_a_time(path):
 
 def test_arrays_are_mapped(tmp_path):
     path, wanted = tmp_path / "m.safetensors", {"a": np.arange(5), "b": np.eye(3, dtype=np.float32)}
-    storage.write(path, "images", {}, wanted)
-    found = storage.map_arrays(path)
+    storage.write(path, "images", META, wanted)
+    meta, found = storage.read_mapped(path, "images")
+    assert meta == META
     for name, array in wanted.items():
         assert isinstance(found[name], np.memmap)
         assert not found[name].flags.writeable
         np.testing.assert_array_equal(found[name], array, strict=True)
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DamagedFile):
+        storage.read_mapped(path, "images")
+    assert storage.read_mapped(path, "images", check=False)[0] == META
+    path.write_bytes(content[:-1])
+    with pytest.raises(DamagedFile):
+        storage.read_mapped(path, "images", check=False)
 
 
 def test_one_process_holds_a_lock(tmp_path):

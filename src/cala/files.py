@@ -1,4 +1,4 @@
-"""Files on disk: atomic writes, checksums, the cache folder, and names fit for a terminal."""
+"""Files on disk: atomic writes, checksums, and names fit for a terminal."""
 
 from __future__ import annotations
 
@@ -6,49 +6,11 @@ import hashlib
 import os
 import re
 import secrets
-import shutil
-import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import platformdirs
-
-from cala.errors import InputError
-
 CHUNK = 1 << 20
-
-
-def cache_folder(*parts: str) -> Path:
-    """A folder below `$CALA_CACHE`, or below the user's cache folder; made if it is not there."""
-    given = os.environ.get("CALA_CACHE")
-    folder = (Path(given) if given else Path(platformdirs.user_cache_dir("cala"))).joinpath(*parts)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"the cache folder {shown(folder)} cannot be made ({reason(error)}): "
-            "set CALA_CACHE to a folder that can be written"
-        ) from error
-    return folder
-
-
-def cache_contents() -> dict[str, tuple[int, int]]:
-    """Kinds of entries in the cache: number of files and bytes of each."""
-    found = {}
-    for folder in sorted(p for p in cache_folder().iterdir() if p.is_dir()):
-        sizes = []
-        for path in folder.rglob("*"):
-            with suppress(OSError):  # another process may be at work
-                if path.is_file():
-                    sizes.append(path.stat().st_size)
-        found[folder.name] = (len(sizes), sum(sizes))
-    return found
-
-
-def clear_cache(kind: str) -> None:
-    """Delete all entries of a kind; a process that uses one keeps what it has open."""
-    shutil.rmtree(cache_folder() / kind, ignore_errors=True)
 
 
 @contextmanager
@@ -127,14 +89,6 @@ def sha256_of(pieces: Iterable[bytes]) -> str:
     return digest.hexdigest()
 
 
-def crc32(path: Path) -> int:
-    """CRC-32 of a file: notices damage, does not resist intent."""
-    value = 0
-    for piece in chunks(path):
-        value = zlib.crc32(piece, value)
-    return value
-
-
 def stamp(path: Path) -> list[int]:
     """Size and times of a file: as long as they stay, its content is taken to be the same."""
     status = path.stat()
@@ -149,6 +103,17 @@ def shown(name: object) -> str:
     """
     text = str(name)
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def preview(names: Iterable[str], limit: int = 3) -> str:
+    """Return the first few of many names, for a message.
+
+    >>> preview(["ant", "bee", "cat", "dog"], 2)
+    'ant, bee and 2 more'
+    """
+    found = list(names)
+    more = f" and {len(found) - limit:,} more" if len(found) > limit else ""
+    return ", ".join(shown(name) for name in found[:limit]) + more
 
 
 def counted(count: int, noun: str) -> str:

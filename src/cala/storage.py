@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from cala.errors import DamagedFile, InputError, StateError
-from cala.files import atomic, reason, shown
+from cala.files import atomic, reason, shown, write_text
 
 Array = NDArray[Any]
 Meta = dict[str, Any]
@@ -29,7 +29,7 @@ Meta = dict[str, Any]
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of storage file: the version that is written, and how to get a good file again."""
+    """A kind of file: the version that is written, and how to get a good file again."""
 
     version: int
     fix: str
@@ -46,6 +46,7 @@ KINDS = {
     "model": Kind(1, "put back a copy of it, or go back to the last good version with `cala undo`"),
     "session": Kind(2, "delete it; it is computed again"),
     "shard": Kind(2, AGAIN),
+    "shards": Kind(1, AGAIN),  # a JSON document, as `read_json` reads it
 }
 
 
@@ -84,13 +85,7 @@ def write(path: Path, kind: str, meta: Meta, tensors: Mapping[str, Array]) -> No
             # give equal bytes.
             save_file(arrays, temporary, metadata={"cala": json.dumps(header)})
     except (OSError, SafetensorError) as error:
-        before = "; the file before it is still there" if path.exists() else ""
-        raise InputError(
-            f"{shown(path)} cannot be written ({reason(error)}){before}",
-            "free some space, or choose another folder",
-            field="path",
-            code="not_written",
-        ) from error
+        raise not_written(path, error) from error
 
 
 def read(
@@ -112,8 +107,25 @@ def read(
     InputError
         With the code `missing_file`, `other_kind`, `newer_file` or (DamagedFile) `damaged_file`.
     """
-    fix = KINDS[kind].fix
-    with _opened(path, fix) as file:
+    return _read(path, kind, old, lambda file: _tensors(path, file))
+
+
+def read_mapped(path: Path, kind: str, check: bool = True) -> tuple[Meta, dict[str, Array]]:
+    """As `read`, with read-only memory maps, for arrays that are too large to hold.
+
+    check : read every byte once to check it; without, only the header is read
+    """
+    return _read(path, kind, None, lambda file: _maps(path, file, file.keys()), check)
+
+
+def _read(
+    path: Path,
+    kind: str,
+    old: Callable[[dict[str, str]], Meta] | None,
+    load: Callable[[Any], dict[str, Array]],
+    check: bool = True,
+) -> tuple[Meta, dict[str, Array]]:
+    with _opened(path, KINDS[kind].fix) as file:
         found = file.metadata() or {}
         header = _parsed(found.get("cala", ""))
         is_old = "kind" not in header and old is not None
@@ -123,11 +135,38 @@ def read(
             raise _other(path, kind, f"its kind is {header.get('kind')!r}")
         if not is_old and isinstance(version, int) and version > KINDS[kind].version:
             raise newer(path, f"{kind} version {version}", KINDS[kind].version)
-        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        sealed = is_old or header.pop("sha256", None) == checksum(header, arrays)
-        if not sealed or not isinstance(meta, dict):
+        arrays, seal = load(file), header.pop("sha256", None)
+        whole = is_old or not check or seal == checksum(header, arrays)
+        if not whole or not isinstance(meta, dict):
             raise ValueError("its checksum does not fit: a byte is wrong")
     return meta, arrays
+
+
+def _tensors(path: Path, file: Any) -> dict[str, Array]:
+    found = {}
+    for name in file.keys():  # noqa: SIM118
+        if file.get_slice(name).get_dtype() == "BF16":  # which NumPy lacks: half of a float32
+            halves = _maps(path, file, [name])[name].astype(np.uint32)
+            found[name] = (halves << 16).view(np.float32)
+        else:
+            found[name] = file.get_tensor(name)
+    return found
+
+
+def _maps(path: Path, file: Any, names: Iterable[str]) -> dict[str, Array]:
+    """Memory maps of the arrays; safetensors has checked where they lie, but does not tell."""
+    with path.open("rb") as raw:
+        length = int.from_bytes(raw.read(8), "little")
+        places = json.loads(raw.read(length))
+    maps: dict[str, Array] = {}
+    for name in names:
+        part = file.get_slice(name)
+        offset = 8 + length + places[name]["data_offsets"][0]
+        maps[name] = np.memmap(path, _NUMPY[part.get_dtype()], "r", offset, tuple(part.get_shape()))
+    return maps
+
+
+_NUMPY = {"BF16": "<u2", "U8": "u1", "I32": "<i4", "I64": "<i8", "F16": "<f2", "F32": "<f4"}
 
 
 def _old_meta(path: Path, kind: str, header: dict[str, str], old: Any) -> Meta:
@@ -148,21 +187,28 @@ def _parsed(text: str) -> Meta:
 
 def newer(path: Path, found: str, known: int) -> InputError:
     """The error for a file that a later version of this program wrote."""
-    return InputError(
-        f"{shown(path)} was written by a newer cala ({found}; this one reads up to {known})",
-        "use that version of cala",
-        field="path",
-        code="newer_file",
-    )
+    what = f"was written by a newer cala ({found}; this one reads up to {known})"
+    return _error(path, what, "use that version of cala", "newer_file")
+
+
+def not_written(path: Path, error: Exception) -> InputError:
+    """The error for a file that cannot be written."""
+    before = "; the file before it is still there" if path.is_file() else ""
+    what = f"cannot be written ({reason(error)}){before}"
+    return _error(path, what, "free some space, or choose another folder", "not_written")
+
+
+def _missing(path: Path) -> InputError:
+    return _error(path, "does not exist", "check the path", "missing_file")
 
 
 def _other(path: Path, kind: str, why: str) -> InputError:
-    return InputError(
-        f"{shown(path)} is not a file of kind {kind} ({why})",
-        "check the path",
-        field="path",
-        code="other_kind",
-    )
+    what = f"is not a file of kind {kind} ({why})"
+    return _error(path, what, "check the path", "other_kind")
+
+
+def _error(path: Path, what: str, fix: str, code: str) -> InputError:
+    return InputError(f"{shown(path)} {what}", fix, field="path", code=code)
 
 
 @contextmanager
@@ -174,11 +220,13 @@ def _opened(path: Path, fix: str) -> Iterator[Any]:
         with safe_open(path, "np") as file:
             yield file
     except FileNotFoundError as error:
-        detail = f"{shown(path)} does not exist"
-        raise InputError(detail, "check the path", field="path", code="missing_file") from error
-    except (OSError, SafetensorError, KeyError, ValueError, TypeError) as error:
-        if isinstance(error, InputError):
-            raise
+        raise _missing(path) from error
+    except InputError:
+        raise
+    except SafetensorError as error:
+        why = "it is cut short, or not a safetensors file"
+        raise DamagedFile(shown(path), why, fix) from error
+    except (OSError, KeyError, ValueError, TypeError, RecursionError) as error:
         raise DamagedFile(shown(path), reason(error), fix) from error
 
 
@@ -189,6 +237,32 @@ def checksum(header: Meta, arrays: Mapping[str, Array]) -> str:
         digest.update(f"{name} {array.dtype.name} {array.shape}".encode())
         digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
+
+
+def write_json(path: Path, kind: str, content: Meta) -> None:
+    """Write a JSON document with its version in one step."""
+    text = json.dumps({"schema": KINDS[kind].version, **content}, indent=1, allow_nan=False)
+    try:
+        write_text(path, text + "\n")
+    except OSError as error:
+        raise not_written(path, error) from error
+
+
+def read_json(path: Path, kind: str) -> Meta:
+    """The content of a JSON document of the version that is known here."""
+    fix, known = KINDS[kind].fix, KINDS[kind].version
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        schema = content.pop("schema", None)
+    except FileNotFoundError as error:
+        raise _missing(path) from error
+    except (OSError, ValueError, RecursionError, AttributeError, TypeError) as error:
+        raise DamagedFile(shown(path), reason(error), fix) from error
+    if isinstance(schema, int) and schema > known:
+        raise newer(path, f"schema {schema}", known)
+    if schema != known:
+        raise DamagedFile(shown(path), f"its schema is {schema!r}, not {known}", fix)
+    return dict(content)
 
 
 class StoredTensors:
@@ -224,11 +298,8 @@ class StoredTensors:
     @contextmanager
     def _slice(self, name: str) -> Iterator[Any]:
         with _opened(self.path, self.fix) as file:
-            part = file.get_slice(name)
-            if (tuple(part.get_shape()), part.get_dtype()) != (
-                self.shapes[name],
-                self.dtypes[name],
-            ):
+            part, known = file.get_slice(name), (self.shapes[name], self.dtypes[name])
+            if (tuple(part.get_shape()), part.get_dtype()) != known:
                 raise ValueError("it was replaced while it was being read")
             yield part
 
@@ -236,23 +307,6 @@ class StoredTensors:
 def open_rows(path: Path, fix: str = AGAIN) -> StoredTensors:
     """Open any safetensors file to read slices of its arrays."""
     return StoredTensors(path, fix)
-
-
-def map_arrays(path: Path) -> dict[str, Array]:
-    """The arrays of a file as read-only memory maps, for arrays that are too large to read."""
-    known = open_rows(path)
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(length))
-    maps: dict[str, Array] = {}
-    for name, shape in known.shapes.items():
-        dtype = np.dtype(_NUMPY[known.dtypes[name]])
-        offset = 8 + length + header[name]["data_offsets"][0]
-        maps[name] = np.memmap(path, dtype, "r", offset, shape)
-    return maps
-
-
-_NUMPY = {"U8": "u1", "I32": "<i4", "I64": "<i8", "F16": "<f2", "F32": "<f4"}
 
 
 @contextmanager
@@ -269,11 +323,7 @@ def locked(path: Path, what: str, timeout: float = -1) -> Iterator[None]:
             f"{what} is in use by another process", "wait until it has finished", code="in_use"
         ) from None
     except OSError as error:
-        raise InputError(
-            f"{what} cannot be locked ({reason(error)})",
-            "check that you may write there, or choose another folder",
-            code="not_written",
-        ) from error
+        raise not_written(path, error) from error
     try:
         yield
     finally:

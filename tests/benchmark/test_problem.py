@@ -127,7 +127,7 @@ def test_a_benchmark_with_other_numbers_keeps_the_rest(tmp_path):
     assert numbers(order_seed=1) == (100, 10, 5, 10)
     shuffled = load_problem("cub200", path, numbers=Numbers(order_seed=1))
     assert "canonical" not in shuffled.draws
-    with pytest.raises(InputError, match="are more than the 200 classes"):
+    with pytest.raises(InputError, match="are more than 200 classes"):
         numbers(base=100, way=10, sessions=11)
 
 
@@ -196,7 +196,7 @@ def test_a_user_may_say_what_a_folder_is(tmp_path):
     root = photos(tmp_path / "birds")
     encoding = Encoding("resnet20-cifar100", fakes=0, kind="folder")
     assert load_problem(str(root), encoding=encoding, numbers=Numbers(shot=2)).dataset == "birds"
-    with pytest.raises(InputError, match="is not laid out like cub200"):
+    with pytest.raises(InputError, match="does not have the layout of cub200"):
         load_problem(str(root), encoding=replace(encoding, kind="cub200"))
     with pytest.raises(InputError, match="unknown data set 'photos'"):
         load_problem(str(root), encoding=replace(encoding, kind="photos"))

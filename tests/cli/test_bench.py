@@ -315,7 +315,7 @@ def test_what_could_not_be_trained_is_a_note_with_the_method(embeddings, tmp_pat
         (["run", "x", "--embeddings", "E", "--methods", "calla"], "did you mean 'cala'"),
         (["run", "x", "--embeddings", "E", "--draws", "some"], "draws 'some': give canonical"),
         (["run", "x", "--embeddings", "E", "--draws", "random:0"], "draws 'random:0'"),
-        (["run", "x", "--embeddings", "E", "--draws", "canonical"], "no published shot list"),
+        (["run", "x", "--embeddings", "E", "--draws", "canonical"], "no published shots"),
         (["run", "x", "--embeddings", "E", "--split", "train"], "unknown split 'train'"),
         (["run", "x", "--embeddings", "E", "--metric", "l2"], "unknown metric 'l2'"),
         (["run", "x", "--embeddings", "E", "--base", "50"], "base is 50 of 12 classes"),

@@ -151,13 +151,13 @@ def test_an_unreadable_image_is_named_and_can_be_left_out(photos, cache, tmp_pat
         (["--encoder", "resnet50"], "unknown architecture 'resnet50'"),
         (["--batch", "500"], "a batch of 500 is larger than the 30 training images"),
         (["--base", "1"], "1 base class is not enough"),
-        (["--base", "9"], "9 base classes of 3"),
+        (["--base", "9"], "base is 9: use 1 to 3"),
         (["--holdout", "10"], "class ant has 10 training images"),
         (["--device", "abacus"], "device 'abacus' cannot be used"),
         (["--precision", "double"], "unknown precision 'double'"),
         (["--selection", "test"], "unknown selection 'test'"),
         (["--init", "nowhere.pth"], "nowhere.pth"),
-        (["--test", "1.5"], "the share of test images is 1.5"),
+        (["--test", "1.5"], "the test share (holdout) is 1.5"),
         (["--set", "pad=-3"], "pad is -3"),
     ],
 )
@@ -214,7 +214,7 @@ def test_encoders_are_listed(cache):
         assert name in printed
     assert max(map(len, printed.splitlines())) <= 80
     found = json.loads(cala("encoders", "--json", cache=cache)[1])
-    assert set(found) == {"encoders", "doors", "architectures"}
+    assert set(found) == {"encoders", "loaders", "architectures"}
 
 
 def test_as_a_method(photos, tmp_path):

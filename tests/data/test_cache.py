@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from cala.data import image_scan as survey
-from cala.data import listing
+from cala import storage
+from cala.data import cache as data_cache
+from cala.data import image_scan, listing
 from cala.data.cache import cached
 from cala.data.sets import open_images
 from cala.errors import InputError
 from data.refusals import refused
 from data.tiny_sets import mini_imagenet, save
 from waiting import GENEROUS, wait_for
+
+HERE = Path("here")
 
 
 class Builder:
@@ -27,61 +34,70 @@ class Builder:
 
     def __call__(self, folder):
         self.calls += 1
-        np.save(folder / "x.npy", np.full((50, 4), self.value, np.uint8))
-        return {"value": self.value}
+        return {"value": self.value}, {"x": np.full((50, 4), self.value, np.uint8)}
 
 
-def entry_folder(cache):
-    (folder,) = [p for p in (cache / "images").iterdir() if p.is_dir()]
-    return folder
+def entries(cache):
+    return sorted((cache / "images").glob("*.safetensors"))
+
+
+def entry_file(cache):
+    (path,) = entries(cache)
+    return path
+
+
+def database(cache):
+    return closing(sqlite3.connect(cache / "cache.sqlite", isolation_level=None))
+
+
+def memos(cache):
+    with database(cache) as found:
+        return found.execute("SELECT key, row FROM memos ORDER BY used").fetchall()
 
 
 def test_built_once_and_found_again(cache):
     build = Builder()
-    first, second = cached("tiny", "k" * 64, build), cached("tiny", "k" * 64, build)
+    first, second = cached("tiny", "k" * 64, build, HERE), cached("tiny", "k" * 64, build, HERE)
     assert build.calls == 1
     assert second.info == {"value": 7}
     assert isinstance(second.arrays["x"], np.memmap)
     assert not second.arrays["x"].flags.writeable
     assert np.array_equal(first.arrays["x"], second.arrays["x"])
-    cached("tiny", "other", build)
+    cached("tiny", "other", build, HERE)
     assert build.calls == 2
 
 
-@pytest.mark.parametrize(
-    "damage", ["cut", "flipped", "array gone", "info gone", "info cut", "info odd", "version"]
-)
+@pytest.mark.parametrize("damage", ["cut", "flipped", "gone", "header", "other kind", "version"])
 def test_damage_is_noticed_and_mended(cache, damage):
     build = Builder()
-    cached("tiny", "key", build)
-    array, info = entry_folder(cache) / "x.npy", entry_folder(cache) / "info.json"
-    raw = array.read_bytes()
+    cached("tiny", "key", build, HERE)
+    path = entry_file(cache)
+    raw = path.read_bytes()
     if damage == "cut":
-        array.write_bytes(raw[:-20])
+        path.write_bytes(raw[:-20])
     elif damage == "flipped":
-        array.write_bytes(raw[:-20] + b"\0" + raw[-19:])
-    elif damage == "array gone":
-        array.unlink()
-    elif damage == "info gone":
-        info.unlink()
-    elif damage == "info cut":
-        info.write_text(info.read_text()[:30])
-    elif damage == "info odd":
-        info.write_text("[1, 2]")
+        path.write_bytes(raw[:-20] + b"\0" + raw[-19:])
+    elif damage == "gone":
+        path.unlink()
+    elif damage == "header":
+        path.write_bytes(raw.replace(b"value", b"volue"))
+    elif damage == "other kind":
+        storage.write(path, "session", {}, {})
     else:
-        info.write_text(info.read_text().replace('"version": 1', '"version": 0'))
-    entry = cached("tiny", "key", build)
+        path.write_bytes(raw.replace(b'\\"version\\": 2', b'\\"version\\": 9'))
+        assert path.read_bytes() != raw
+    entry = cached("tiny", "key", build, HERE)
     assert build.calls == 2
     assert (entry.arrays["x"] == 7).all()
-    assert cached("tiny", "key", build) is not None
+    assert cached("tiny", "key", build, HERE) is not None
     assert build.calls == 2
 
 
 def test_a_touched_file_with_the_same_bytes_is_kept(cache):
     build = Builder()
-    cached("tiny", "key", build)
-    os.utime(entry_folder(cache) / "x.npy", (1, 1))
-    cached("tiny", "key", build)
+    cached("tiny", "key", build, HERE)
+    os.utime(entry_file(cache), (1, 1))
+    cached("tiny", "key", build, HERE)
     assert build.calls == 1
 
 
@@ -91,28 +107,32 @@ def test_a_build_that_fails_leaves_nothing(cache):
         raise InputError("no")
 
     with pytest.raises(InputError, match="no"):
-        cached("tiny", "key", fail)
-    assert [p.name for p in (cache / "images").iterdir() if p.is_dir()] == []
-    killed = cache / "images" / "tiny-key.new"
+        cached("tiny", "key", fail, HERE)
+    assert {p.suffix for p in (cache / "images").iterdir()} <= {".lock"}
+    killed = next((cache / "images").iterdir()).with_suffix(".new")
     killed.mkdir()
-    (killed / "half.npy").write_bytes(b"half")
-    entry = cached("tiny", "key", Builder())
+    (killed / "half").write_bytes(b"half")
+    entry = cached("tiny", "key", Builder(), HERE)
     assert list(entry.arrays) == ["x"]
+    assert not killed.exists()
 
 
 def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
     file = tmp_path / "file"
     file.write_text("in the way")
     monkeypatch.setenv("CALA_CACHE", str(file / "below"))
-    with pytest.raises(InputError, match=r"cannot be made .* set CALA_CACHE to a folder"):
-        cached("tiny", "key", Builder())
+    with pytest.raises(InputError) as caught:
+        cached("tiny", "key", Builder(), HERE)
+    assert caught.value.code == "not_written"
+    assert "CALA_CACHE" in caught.value.fix
 
     def full(folder):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setenv("CALA_CACHE", str(tmp_path / "full"))
-    with pytest.raises(InputError, match=r"No space left on device.*free some space"):
-        cached("tiny", "key", full)
+    with pytest.raises(InputError, match="No space left on device") as caught:
+        cached("tiny", "key", full, HERE)
+    assert caught.value.code == "not_written"
 
 
 def test_images_are_decoded_once(tmp_path, monkeypatch):
@@ -132,8 +152,8 @@ def test_images_are_decoded_once(tmp_path, monkeypatch):
 def test_a_damaged_cache_gives_the_same_images(tmp_path, cache):
     root = mini_imagenet(tmp_path)
     before = open_images(root).train.image(3)
-    array = entry_folder(cache) / "images.npy"
-    array.write_bytes(array.read_bytes()[:5000])
+    path = entry_file(cache)
+    path.write_bytes(path.read_bytes()[:5000])
     assert np.array_equal(open_images(root).train.image(3), before)
 
 
@@ -175,46 +195,109 @@ def test_a_killed_build_is_taken_up_by_the_next(tmp_path):
     assert len(open_images(root).train) == 12
 
 
+def aged(path, monkeypatch):
+    """From now on the file is old enough to be trusted."""
+    later = path.stat().st_ctime + 3600
+    monkeypatch.setattr(data_cache.time, "time", lambda: later)
+
+
 def test_memos_are_used_only_while_the_files_stay(tmp_path, cache, monkeypatch):
     path = tmp_path / "a.png"
     save(path, 1)
-    first = survey.digests([path])
-    assert list((cache / "memos").iterdir()) == []  # too young to be trusted
-    os.utime(path, (1, 1))
-    later = path.stat().st_ctime + 60
-    monkeypatch.setattr(survey.time, "time", lambda: later)
-    assert survey.digests([path]) == first
-    (memo,) = (cache / "memos").iterdir()
-    memo.write_text(memo.read_text().replace(first[0], "remembered"))
-    assert survey.digests([path]) == ["remembered"]
-    memo.write_text("{cut")
-    assert survey.digests([path]) == first
+    first = image_scan.digests([path])
+    assert memos(cache) == []  # too young to be trusted
+    aged(path, monkeypatch)
+    assert image_scan.digests([path]) == first
+    assert len(memos(cache)) == 1
+    monkeypatch.setattr(image_scan, "_digest", lambda path: "read again")
+    assert image_scan.digests([path]) == first
     save(path, 2)
-    assert survey.digests([path]) != first
+    assert image_scan.digests([path]) == ["read again"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE memos SET row = CAST(REPLACE(CAST(row AS TEXT), 'a', 'b') AS BLOB)",
+        "UPDATE memos SET row = (SELECT row FROM memos ORDER BY rowid DESC LIMIT 1), "
+        "seal = (SELECT seal FROM memos ORDER BY rowid DESC LIMIT 1)",
+        "UPDATE memos SET seal = x'00'",
+        "UPDATE memos SET row = 5",
+    ],
+)
+def test_a_memo_with_a_wrong_byte_is_made_again(tmp_path, cache, monkeypatch, change):
+    paths = [save(tmp_path / f"{name}.png", place) for place, name in enumerate("ab")]
+    aged(paths[1], monkeypatch)
+    right = [image_scan.digests([path]) for path in paths]
+    assert len(memos(cache)) == 2
+    with database(cache) as found:
+        found.execute(change)
+    assert [image_scan.digests([path]) for path in paths] == right
+    assert [image_scan.digests([path]) for path in paths] == right
 
 
 def test_memos_do_not_grow_for_ever(tmp_path, cache, monkeypatch):
     path = save(tmp_path / "a.png", 1)
-    later = path.stat().st_ctime + 3600
-    monkeypatch.setattr(survey.time, "time", lambda: later)
-    survey.digests([path])
-    (first,) = (cache / "memos").iterdir()
-    monkeypatch.setattr(survey, "MEMO_BYTES", 4 * first.stat().st_size)
+    now = path.stat().st_ctime + 3600
+    monkeypatch.setattr(data_cache.time, "time", lambda: now)
+    image_scan.digests([path])
+    ((first, row),) = memos(cache)
+    monkeypatch.setattr(data_cache, "MEMO_BYTES", 4 * len(row))
     for age in range(1, 10):
+        now += 10
         os.utime(path, (age, age))
-        survey.digests([path])
-        for memo in (cache / "memos").iterdir():
-            old = memo.stat().st_mtime - 10
-            os.utime(memo, (old, old))
-    left = list((cache / "memos").iterdir())
-    assert 1 <= len(left) <= 4
+        image_scan.digests([path])
+    left = [key for key, _ in memos(cache)]
+    assert len(left) == 4
     assert first not in left
-    monkeypatch.setattr(survey, "MEMO_BYTES", 1)
+    other = save(tmp_path / "b.png", 2)
+    image_scan.digests([other])
+    kept = memos(cache)[-1][0]
+    for age in range(10, 16):
+        now += 10
+        image_scan.digests([other])  # used, so it is not the next to go
+        os.utime(path, (age, age))
+        image_scan.digests([path])
+    assert kept in [key for key, _ in memos(cache)]
+    monkeypatch.setattr(data_cache, "MEMO_BYTES", 1)
+    now += 10
     os.utime(path, (99, 99))
-    before = survey.digests([path])
-    (newest,) = (cache / "memos").iterdir()
-    newest.write_text(newest.read_text().replace(before[0], "remembered"))
-    assert survey.digests([path]) == ["remembered"], "the newest always stays"
+    image_scan.digests([path])
+    assert len(memos(cache)) == 1, "the newest always stays"
+
+
+WRITER = """
+import hashlib, sys, warnings
+from cala.data.cache import RowCache
+warnings.simplefilter("error")
+rows, own = RowCache("embeddings"), int(sys.argv[1])
+key = lambda n: hashlib.sha256(str(n).encode()).digest()
+for start in range(200 * own, 200 * own + 200, 10):
+    numbers = range(start, start + 10)
+    rows.put([(key(n), str(n).encode()) for n in numbers])
+    assert rows.get([key(n) for n in numbers]) == {key(n): str(n).encode() for n in numbers}
+    print(start, flush=True)
+"""
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("kill", [False, True])
+def test_many_processes_write_at_once_and_nothing_is_lost(cache, kill):
+    """Also where the database does not exist yet, and where writers are killed."""
+    commands = [[sys.executable, "-c", WRITER, str(number)] for number in range(6)]
+    writers = [subprocess.Popen(c, stdout=subprocess.PIPE, text=True) for c in commands]
+    said = []
+    for writer in writers[1::2] if kill else ():
+        said.append(writer.stdout.readline())
+        writer.kill()
+    said += [word for w in writers for word in w.communicate(timeout=GENEROUS)[0].split()]
+    assert all(w.returncode == 0 or (kill and w.returncode == -9) for w in writers)
+    starts = [int(start) for start in said]
+    assert len(starts) >= (63 if kill else 120)
+    numbers = [n for start in starts for n in range(start, start + 10)]
+    keys = [hashlib.sha256(str(n).encode()).digest() for n in numbers]
+    found = data_cache.RowCache("embeddings").get(keys)
+    assert [found[key] for key in keys] == [str(n).encode() for n in numbers]
 
 
 def test_a_changed_set_leaves_no_old_images_behind(tmp_path, cache):
@@ -222,17 +305,17 @@ def test_a_changed_set_leaves_no_old_images_behind(tmp_path, cache):
     first = open_images(one)
     save(other / "images" / first.train.names[0], 55)
     open_images(other)
-    entries = {p.name for p in (cache / "images").iterdir() if p.is_dir()}
-    assert len(entries) == 2
+    before = set(entries(cache))
+    assert len(before) == 2
     pixels = first.train.image(2)
     save(one / "images" / first.train.names[3], 999)
     open_images(one)
-    now = {p.name for p in (cache / "images").iterdir() if p.is_dir()}
+    now = set(entries(cache))
     assert len(now) == 2
-    assert len(now & entries) == 1, "the other set keeps its own"
+    assert now == before, "each place has one entry"
     assert np.array_equal(first.train.image(2), pixels), "an open set can still be read"
     open_images(one, max_pixels=480)
-    assert len([p for p in (cache / "images").iterdir() if p.is_dir()]) == 3
+    assert len(entries(cache)) == 3
 
 
 @pytest.mark.parametrize("value", [0, -1, 2.5, "many", True])

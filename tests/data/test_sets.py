@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from cala.cli.data import report_lines
 from cala.data.check import check
-from cala.data.sets import DATASETS, open_images, recognise
+from cala.data.sets import DATASETS, locate, open_images, recognise
 from cala.errors import InputError
 from data.refusals import refused
 from data.tiny_sets import CLASSES, MAKERS, TEST, TRAIN
@@ -180,3 +181,26 @@ def test_any_damaged_file_ends_in_a_report(made, damage):
             victim.rmdir()
         victim.write_bytes(whole)
     assert check(root, name).ok
+
+
+def test_a_benchmark_is_found_by_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CALA_DATA", raising=False)
+    with refused("CUB_200_2011", field="data", code="not_found"):
+        locate("cub200")
+    MAKERS["cub200"](tmp_path / "data" / "birds")
+    assert locate("cub200") == (Path("data/birds"), "cub200")
+    MAKERS["cub200"](tmp_path / "elsewhere" / "deep")
+    monkeypatch.setenv("CALA_DATA", str(tmp_path / "elsewhere"))
+    assert locate("cub200") == (tmp_path / "elsewhere" / "deep", "cub200")
+    assert locate("cub200", Path("here"), "folder") == (Path("here"), "folder")
+    monkeypatch.setenv("CALA_DATA", str(tmp_path / "nothing"))
+    assert locate("cub200")[0] == Path("data/birds")
+
+
+def test_other_names_are_paths():
+    assert locate("photos") == (Path("photos"), None)
+    assert locate("folder", Path("photos")) == (Path("photos"), "folder")
+    assert locate("photos", kind="cub200") == (Path("photos"), "cub200")
+    with refused(code="unknown_name"):
+        locate("photos", kind="cub")

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from cala.data.cache import RowCache
 from cala.encoders import Transform
-from cala.encoders.cache import EmbeddingCache
-from cala.encoders.embed import embed, encode_views
+from cala.encoders.embed import EmbeddingCache, embed, encode_views
 from cala.errors import InputError
 from encoders.tiny import counting_encoder, noise_set
 
@@ -81,17 +81,17 @@ def test_mirrored_mixes_are_kept_apart_from_mirrored_images():
 def test_what_another_process_left_meanwhile_is_not_encoded_again(monkeypatch):
     images, encoder = noise_set([4, 4], [1, 1]), counting_encoder()
     other = counting_encoder()
-    has = EmbeddingCache.has
+    find = EmbeddingCache.find
     calls = []
 
     def late(cache, digests):
-        found = has(cache, digests)
+        found = find(cache, digests)
         calls.append(len(digests))
-        if len(calls) == 1:  # between the first look and the lock, another one does it all
+        if len(calls) == 1:  # between the first look and the claim, another one does it all
             embed(images.train, other)
         return found
 
-    monkeypatch.setattr(EmbeddingCache, "has", late)
+    monkeypatch.setattr(EmbeddingCache, "find", late)
     done = []
     embed(images.train, encoder, advance=done.append)
     assert other.forward.images == 8
@@ -105,11 +105,11 @@ def test_nan_is_not_kept():
     with pytest.raises(InputError) as caught:
         embed(images.train, encoder)
     assert caught.value.code == "not_finite"
-    assert len(EmbeddingCache(encoder)) == 0
+    assert RowCache("embeddings").size() == (0, 0)
 
 
-def test_killed_in_the_middle_only_the_last_segment_is_lost(monkeypatch):
-    monkeypatch.setattr("cala.encoders.embed.SEGMENT", 4)
+def test_killed_in_the_middle_only_the_last_turn_is_lost(monkeypatch):
+    monkeypatch.setattr("cala.encoders.embed.TURN", 4)
     monkeypatch.setattr("cala.encoders.embed.batch_size", lambda encoder: 2)
     images, encoder = noise_set([10, 10], [1, 1]), counting_encoder()
 

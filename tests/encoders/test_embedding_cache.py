@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import multiprocessing
-import zlib
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
-from cala.encoders.cache import MANY, EmbeddingCache
-from cala.encoders.embed import embed
-from cala.errors import InputError
+from cala.data import cache as data_cache
+from cala.data.cache import RowCache, cache_contents, cache_folder, clear_cache
+from cala.data.decoding import ImageError
+from cala.data.images import FilePixels, ImageSplit
+from cala.encoders.embed import EmbeddingCache, embed
+from cala.errors import CacheWarning
 from encoders.tiny import counting_encoder, noise_set
 from waiting import GENEROUS
 
@@ -21,8 +26,13 @@ def digest(number: int) -> bytes:
     return hashlib.sha256(str(number).encode()).digest()
 
 
-def segments(cache):
-    return sorted(cache.folder.glob("*.npy"))
+def database() -> Path:
+    return cache_folder() / "cache.sqlite"
+
+
+def execute(statement, *values):
+    with closing(sqlite3.connect(database(), isolation_level=None)) as found:
+        return found.execute(statement, values).fetchall()
 
 
 def put(cache, numbers):
@@ -31,129 +41,165 @@ def put(cache, numbers):
 
 def test_what_was_put_is_found_by_another_reader():
     writer, reader = EmbeddingCache(counting_encoder()), EmbeddingCache(counting_encoder())
-    assert len(reader) == 0
+    assert not reader.find([digest(3)])[1].any()
     put(writer, range(10))
-    found, there = reader.find([digest(3), digest(99), digest(7)])
-    assert there.tolist() == [True, False, True]
-    assert found[:, 0].tolist() == [3, 0, 7]
+    found, there = reader.find([digest(3), digest(99), digest(7), digest(3)])
+    assert there.tolist() == [True, False, True, True]
+    assert found[:, 0].tolist() == [3, 0, 7, 3]
+    assert execute("PRAGMA journal_mode") == [("wal",)]
 
 
-@pytest.mark.parametrize("damage", ["flip", "cut", "empty", "other"])
-def test_a_damaged_segment_is_dropped(damage):
+def test_many_rows_are_found(monkeypatch):
+    monkeypatch.setattr(data_cache, "KEYS", 7)
     cache = EmbeddingCache(counting_encoder())
-    put(cache, range(5))
-    put(cache, range(5, 10))
-    path = segments(cache)[0]
-    content = bytearray(path.read_bytes())
-    if damage == "flip":
-        content[-3] ^= 1
-    elif damage == "cut":
-        content = content[:-7]
-    elif damage == "empty":
-        content = bytearray()
-    else:
-        content = bytearray(b"something else entirely")
-    path.write_bytes(content)
-    fresh = EmbeddingCache(counting_encoder())
-    _, there = fresh.find([digest(n) for n in range(10)])
-    assert there.sum() == 5
-    assert len(segments(fresh)) == 1
+    put(cache, range(50))
+    found, there = cache.find([digest(n) for n in range(60)])
+    assert there.sum() == 50
+    assert found[:50, 4].tolist() == list(range(50))
 
 
-@pytest.mark.parametrize("shape", [(5, 4), (5, 6), (5,), (5, 5, 1)])
-def test_a_whole_segment_of_other_records_is_dropped(shape):
-    """Its checksum is right, what it holds is not what this encoder gives."""
+def test_encoders_and_views_are_kept_apart():
+    put(EmbeddingCache(counting_encoder()), range(3))
+    for other in (EmbeddingCache(counting_encoder(), "flip"), EmbeddingCache(counting_encoder(1))):
+        assert not other.find([digest(1)])[1].any()
+
+
+def test_no_wrong_byte_gives_a_wrong_embedding():
+    """Whatever byte of the file is changed: a row is right, or it is not known."""
+    cache, digests = EmbeddingCache(counting_encoder()), [digest(n) for n in range(40)]
+    put(cache, range(40))
+    content = database().read_bytes()
+    rng = np.random.default_rng(0)
+    lost = 0
+    for place in [*range(0, 110, 5), *rng.integers(0, len(content), 150).tolist()]:
+        changed = bytearray(content)
+        changed[place] ^= 1 << int(rng.integers(8))
+        database().write_bytes(changed)
+        found, there = cache.find(digests)
+        lost += int((~there).sum())
+        np.testing.assert_array_equal(found[there, 0], np.flatnonzero(there), f"byte {place}")
+        for left in database().parent.glob("cache.sqlite*"):
+            left.unlink()
+    assert lost
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE embeddings SET row = zeroblob(20)",
+        "UPDATE embeddings SET seal = zeroblob(16)",
+        "UPDATE embeddings SET row = 'text'",
+        "UPDATE embeddings SET key = zeroblob(32)",
+        "DROP TABLE embeddings",
+        "PRAGMA user_version = 77",
+    ],
+)
+def test_rows_that_do_not_fit_are_encoded_again(change):
+    images, encoder = noise_set([1, 0], [1, 1]), counting_encoder()
+    before = embed(images.train, encoder)
+    execute(change)
+    np.testing.assert_array_equal(embed(images.train, encoder), before)
+    assert encoder.forward.images == 2
+    np.testing.assert_array_equal(embed(images.train, encoder), before)
+    assert encoder.forward.images == 2, "what was damaged is whole again"
+
+
+def test_two_rows_exchanged_are_not_used():
     cache = EmbeddingCache(counting_encoder())
-    kind = np.dtype([("digest", "V32"), ("embedding", "<f4", shape[1:])])
-    content = io.BytesIO()
-    np.save(content, np.zeros(5, dtype=kind))
-    name = f"{'0' * 16}-{zlib.crc32(content.getvalue()):08x}.npy"
-    (cache.folder / name).write_bytes(content.getvalue())
-    put(cache, range(3))
-    assert len(EmbeddingCache(counting_encoder())) == 3
-    assert len(segments(cache)) == 1
+    put(cache, range(2))
+    (one, two) = execute("SELECT row, seal FROM embeddings")
+    execute("UPDATE embeddings SET row = ?, seal = ? WHERE row = ?", b"other", b"", one[0])
+    execute("UPDATE embeddings SET row = ?, seal = ? WHERE row = ?", *one, two[0])
+    execute("UPDATE embeddings SET row = ?, seal = ? WHERE row = ?", *two, b"other")
+    assert not cache.find([digest(0), digest(1)])[1].any()
 
 
-def test_damage_is_encoded_again():
+@pytest.mark.parametrize("damage", ["cut", "empty", "other", "header"])
+def test_a_damaged_database_is_begun_again(damage):
     images, encoder = noise_set([4, 4], [1, 1]), counting_encoder()
     before = embed(images.train, encoder)
-    path = segments(EmbeddingCache(encoder))[0]
-    path.write_bytes(path.read_bytes()[:-1])
+    content = database().read_bytes()
+    ruined = {
+        "cut": content[: len(content) // 2], "empty": b"", "other": b"something else entirely" * 99,
+        "header": b"\0" * 100 + content[100:],
+    }  # fmt: skip
+    database().write_bytes(ruined[damage])
+    np.testing.assert_array_equal(embed(images.train, encoder), before)
+    assert encoder.forward.images == 16
     np.testing.assert_array_equal(embed(images.train, encoder), before)
     assert encoder.forward.images == 16
 
 
-def test_many_small_segments_become_one():
-    cache = EmbeddingCache(counting_encoder())
-    for number in range(MANY + 1):
-        put(cache, [number])
-    assert len(segments(cache)) == 1
-    assert len(EmbeddingCache(counting_encoder())) == MANY + 1
-    assert len(cache) == MANY + 1
+def test_without_a_cache_it_is_only_slower(tmp_path, monkeypatch):
+    images, encoder = noise_set([4, 4], [1, 1]), counting_encoder()
+    before = embed(images.train, encoder)
+    file = tmp_path / "file"
+    file.write_text("in the way")
+    monkeypatch.setenv("CALA_CACHE", str(file))
+    with pytest.warns(CacheWarning, match="CALA_CACHE"):
+        np.testing.assert_array_equal(embed(images.train, encoder), before)
+    assert encoder.forward.images == 16
 
 
-def test_merged_segments_stay_of_a_fair_size(monkeypatch):
-    monkeypatch.setattr("cala.encoders.cache.SMALL", 4)
-    cache = EmbeddingCache(counting_encoder())
-    for number in range(MANY + 1):
-        put(cache, [2 * number, 2 * number + 1])
-    assert len(segments(cache)) == 17  # 66 records, four at a time
-    found, there = cache.find([digest(n) for n in range(66)])
-    assert there.all()
-    assert found[:, 0].tolist() == list(range(66))
+def test_a_full_disk_costs_time_not_the_result(monkeypatch):
+    images, encoder = noise_set([4, 4], [1, 1]), counting_encoder()
+    connect = sqlite3.connect
+
+    def full(*arguments, **options):
+        found = connect(*arguments, **options)
+        found.execute("PRAGMA max_page_count = 1")
+        return found
+
+    expected = counting_encoder()(images.train.stacked())
+    monkeypatch.setattr("sqlite3.connect", full)
+    with pytest.warns(CacheWarning):
+        np.testing.assert_allclose(embed(images.train, encoder), expected, rtol=1e-5)
 
 
-def test_a_reader_finds_what_another_process_has_merged_meanwhile(monkeypatch):
-    writer, reader = EmbeddingCache(counting_encoder()), EmbeddingCache(counting_encoder())
-    for number in range(MANY):
-        put(writer, [number])
-    gather = EmbeddingCache._gather
-
-    def late(self, *arguments):
-        if len(segments(writer)) == MANY:
-            put(writer, [MANY])  # one too many: all are merged
-        gather(self, *arguments)
-
-    monkeypatch.setattr(EmbeddingCache, "_gather", late)
-    found, there = reader.find([digest(n) for n in range(MANY)])
-    assert len(segments(writer)) == 1
-    assert there.all()
-    assert found[:, 0].tolist() == list(range(MANY))
+def test_contents_and_clearing():
+    put(EmbeddingCache(counting_encoder()), range(10))
+    (old := cache_folder("embeddings", "of-an-earlier-version") / "segment.npy").touch()
+    assert cache_contents() == {"embeddings": (11, 200)}
+    clear_cache("embeddings")
+    assert cache_contents() == {}
+    assert not old.exists()
+    put(EmbeddingCache(counting_encoder()), range(3))
+    assert RowCache("embeddings").size() == (3, 60)
 
 
-def test_a_segment_cut_short_after_it_was_checked_is_dropped():
-    cache = EmbeddingCache(counting_encoder())
-    put(cache, range(5))
-    put(cache, range(5, 10))
-    assert len(cache) == 10
-    path = segments(cache)[0]
-    path.write_bytes(path.read_bytes()[:-7])
-    found, there = cache.find([digest(n) for n in range(10)])
-    assert there.sum() == 5
-    assert (found[~there] == 0).all()
-    assert len(segments(cache)) == 1
+def test_a_photo_that_changes_while_it_is_encoded_does_not_poison_the_cache(tmp_path):
+    rng = np.random.default_rng(0)
+
+    def photo(name):
+        path = tmp_path / f"{name}.png"
+        Image.fromarray(rng.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(path)
+        return path
+
+    def split(path):
+        return ImageSplit(np.zeros(1, np.int64), (path.name,), FilePixels((path,)))
+
+    one, two = photo("one"), photo("two")
+    a, b = one.read_bytes(), two.read_bytes()
+    right, encoder = embed(split(one), counting_encoder()), counting_encoder()
+    clear_cache("embeddings")
+    changing = split(one)
+    changing.digests()
+    one.write_bytes(b)  # after its digest was taken, before its pixels are read
+    with pytest.raises(ImageError) as caught:
+        embed_known(changing, encoder, a)
+    assert caught.value.code == "image_changed"
+    assert RowCache("embeddings").size() == (0, 0)
+    one.write_bytes(a)
+    np.testing.assert_array_equal(embed(split(one), encoder), right)
 
 
-def test_large_segments_are_read_in_parts(monkeypatch):
-    monkeypatch.setattr("cala.encoders.cache.READ", 100)
-    cache = EmbeddingCache(counting_encoder())
-    put(cache, range(10))
-    found, there = cache.find([digest(n) for n in (9, 0, 4, 4)])
-    assert there.all()
-    assert found[:, 0].tolist() == [9, 0, 4, 4]
-
-
-def test_a_full_disk_is_said(monkeypatch):
-    cache = EmbeddingCache(counting_encoder())
-
-    def full(*args, **options):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("numpy.save", full)
-    with pytest.raises(InputError, match=r"No space left.*CALA_CACHE"):
-        put(cache, [1])
-    assert not list(cache.folder.glob("*.part"))
-    assert not segments(cache)
+def embed_known(split, encoder, content):
+    """`embed` of a file that changes after its digest was looked up."""
+    known = hashlib.sha256(content).hexdigest()
+    assert list(split.pixels.known.values()) == [known]
+    pixels = FilePixels(split.pixels.paths, split.pixels.max_pixels, split.pixels.known)
+    object.__setattr__(pixels, "digests", lambda rows: [known])
+    return embed(ImageSplit(split.labels, split.names, pixels), encoder)
 
 
 def _encode(queue):

@@ -1,4 +1,4 @@
-"""`cala cache info|clear`: what was computed once and is kept."""
+"""`cala cache info|clear`: look at the cache, or empty it."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ app = typer.Typer(help="Look at the cache, or empty it.", no_args_is_help=True)
 
 @app.command()
 def info(as_json: bool = typer.Option(False, "--json", help="For machines.")) -> None:
-    """Where the cache lies and what is in it.
+    """Show where the cache is and what it holds.
 
     Example: cala cache info
     """
-    from cala.files import cache_contents, cache_folder
+    from cala.data.cache import cache_contents, cache_folder
 
     root, found = cache_folder(), cache_contents()
     if as_json:
-        content = {kind: {"files": n, "bytes": size} for kind, (n, size) in found.items()}
+        content = {kind: {"entries": n, "bytes": size} for kind, (n, size) in found.items()}
         typer.echo(json.dumps({"folder": str(root), "contents": content}, indent=1))
         return
     typer.echo(f"{root}")
     for kind, (count, size) in found.items():
-        typer.echo(f"  {kind:<12} {count:>8,} files  {size / 1e6:>10,.1f} MB")
+        typer.echo(f"  {kind:<12} {count:>8,} entries  {size / 1e6:>10,.1f} MB")
     if not found:
         typer.echo("  empty")
 
@@ -38,7 +38,7 @@ def clear(
 
     Example: cala cache clear embeddings --yes
     """
-    from cala.files import cache_contents, clear_cache
+    from cala.data.cache import cache_contents, clear_cache
     from cala.registry import check_choice
 
     found = cache_contents()

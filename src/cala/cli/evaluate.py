@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from cala.cli.own import AS_JSON, DEVICE, ENCODER, MODEL, QUIET, note, percent
+from cala.cli.own import AS_JSON, DEVICE, ENCODER, MODEL, QUIET, TRUST, note, percent
 
 if TYPE_CHECKING:
     from cala.model.evaluation import Evaluation
@@ -29,6 +29,7 @@ def evaluate(
     mistakes: int = typer.Option(10, min=0, help="How many confusions to list."),
     skip_bad: bool = typer.Option(False, "--skip-bad", help="Leave out unreadable photos."),
     encoder: str | None = ENCODER,
+    trust_encoder: str | None = TRUST,
     device: str = DEVICE,
     as_json: bool = AS_JSON,
     quiet: bool = QUIET,
@@ -45,11 +46,10 @@ def evaluate(
     from cala.errors import InputError
     from cala.files import shown
     from cala.model import load
-    from cala.model.knowledge import plain_name
-    from cala.model.labelled import labelled_files
-    from cala.model.photos import with_readable
+    from cala.model.photos import labelled_files, with_readable
+    from cala.model.version import plain_name
 
-    opened = load(model, encoder=encoder, device=choose_device(device))
+    opened = load(model, encoder=encoder, device=choose_device(device), trust_encoder=trust_encoder)
     notes: list[str] = []
     paths, names = labelled_files(photos, "test", notes)
     label = dict(zip(paths, names, strict=True))
@@ -73,7 +73,7 @@ def evaluate(
         note(text)
     for path, reason in bad:
         note(f"left out {shown(path)}: {reason}")
-    if not opened.knowledge.can_reject(reject):
+    if not opened.current.can_reject(reject):
         note("the model has too few photos to call anything unknown at this rate")
     strangers = sorted({name for name in names if plain_name(name) not in opened.classes})
     _print(found, mistakes, strangers)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from cala.cli.own import AS_JSON, ENCODER, MODEL, QUIET
+from cala.cli.own import AS_JSON, ENCODER, MODEL, QUIET, TRUST
 
 
 def register(app: typer.Typer) -> None:
@@ -19,6 +19,7 @@ def export(
     onnx: Path = typer.Option(..., "--onnx", help="The file to write; it ends in .onnx."),
     force: bool = typer.Option(False, "--force", help="Replace files that are there."),
     encoder: str | None = ENCODER,
+    trust_encoder: str | None = TRUST,
     as_json: bool = AS_JSON,
     quiet: bool = QUIET,
 ) -> None:
@@ -33,7 +34,8 @@ def export(
     from cala.files import shown
     from cala.model import load
 
-    done = export_onnx(load(model, encoder=encoder), onnx, force=force)
+    opened = load(model, encoder=encoder, trust_encoder=trust_encoder)
+    done = export_onnx(opened, onnx, force=force)
     if as_json:
         said = {
             "model": str(model),

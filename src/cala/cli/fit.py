@@ -15,6 +15,7 @@ from cala.cli.own import (
     QUIET,
     SKIP_BAD,
     THUMBNAILS,
+    TRUST,
     note,
     photos_named,
 )
@@ -88,22 +89,21 @@ def fit(
             device=choose_device(device),
             advance=advance,
         )
-    knowledge = model.knowledge
     if as_json:
         said = {
             "model": str(out),
             "version": 1,
             "classes": len(model.classes),
-            "photos": len(knowledge.seen),
-            "notes": list(knowledge.notes),
+            "photos": len(model.current.photos),
+            "notes": [str(one) for one in model.notes],
         }
         typer.echo(json.dumps(said))
         return
-    for text in knowledge.notes:
-        note(text)
+    for one in model.notes:
+        note(str(one))
     typer.echo(
-        f"{shown(out)}: {len(model.classes)} classes from {len(knowledge.seen):,} photos "
-        f"({knowledge.encoder.uri}, {method})"
+        f"{shown(out)}: {len(model.classes)} classes from {len(model.current.photos):,} photos "
+        f"({model.current.encoder.uri}, {method})"
     )
     if not quiet:
         typer.echo(f"next: cala add {shown(out)} NEW_PHOTOS, or cala predict {shown(out)} PHOTO")
@@ -120,6 +120,7 @@ def add(
     skip_bad: bool = SKIP_BAD,
     keep_thumbnails: bool = THUMBNAILS,
     encoder: str | None = ENCODER,
+    trust_encoder: str | None = TRUST,
     device: str = DEVICE,
     as_json: bool = AS_JSON,
     quiet: bool = QUIET,
@@ -135,10 +136,9 @@ def add(
     from cala.cli.progress import counting
     from cala.files import shown
     from cala.model import load
-    from cala.model.labelled import labelled_files
-    from cala.model.photos import find_files
+    from cala.model.photos import find_files, labelled_files
 
-    opened = load(model, encoder=encoder, device=choose_device(device))
+    opened = load(model, encoder=encoder, device=choose_device(device), trust_encoder=trust_encoder)
     notes: list[str] = []
     if name is not None:
         paths = find_files(photos)

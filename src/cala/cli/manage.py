@@ -130,9 +130,9 @@ def _say(opened: Model, version: int, action: str, as_json: bool) -> None:
         said = {"model": str(opened.path), "version": version, "classes": opened.classes}
         typer.echo(json.dumps({"action": action, **said}))
         return
-    from cala.model.overview import told
+    from cala.model.overview import described
 
-    done = told(opened.history())[-1][1]
+    done = described(opened.history())[-1][1]
     count = len(opened.classes)
     typer.echo(f"{shown(done)}; {shown(opened.path)} knows {count} classes (version {version})")
 

@@ -15,6 +15,12 @@ THUMBNAILS = typer.Option(
 ENCODER = typer.Option(
     None, help="Where the model's encoder is, if it has moved.", show_default=False
 )
+TRUST = typer.Option(
+    None,
+    metavar="NAME",
+    help="Allow a model to import this torch: encoder, which runs its code; remembered.",
+    show_default=False,
+)
 DEVICE = typer.Option("auto", help="cpu, cuda, cuda:1, mps or auto.")
 AS_JSON = typer.Option(False, "--json", help="Print the result for machines.")
 QUIET = typer.Option(False, "--quiet", "-q", help="No progress, no hints.")

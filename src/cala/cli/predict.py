@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from cala.cli.own import AS_JSON, DEVICE, ENCODER, MODEL, QUIET, percent
+from cala.cli.own import AS_JSON, DEVICE, ENCODER, MODEL, QUIET, TRUST, percent
 
 if TYPE_CHECKING:
     from cala.model.prediction import Prediction, Why
@@ -37,6 +37,7 @@ def predict(
         None, "--csv", help="Write a table to this file too.", show_default=False
     ),
     encoder: str | None = ENCODER,
+    trust_encoder: str | None = TRUST,
     device: str = DEVICE,
     as_json: bool = AS_JSON,
     quiet: bool = QUIET,
@@ -55,7 +56,7 @@ def predict(
     from cala.model import load
     from cala.model.photos import find_files, with_readable
 
-    opened = load(model, encoder=encoder, device=choose_device(device))
+    opened = load(model, encoder=encoder, device=choose_device(device), trust_encoder=trust_encoder)
     paths = find_files(photos)
     with counting("looking at photos", len(paths), quiet) as count:
         found, bad = with_readable(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from cala.cli.own import DEVICE
+from cala.cli.own import DEVICE, TRUST
 
 
 def register(app: typer.Typer) -> None:
@@ -40,6 +40,7 @@ def serve(
     encoder: str | None = typer.Option(
         None, help="Where the model's encoder is; or the one of a first model.", show_default=False
     ),
+    trust_encoder: str | None = TRUST,
     device: str = DEVICE,
 ) -> None:
     """Open a page where anyone can teach a class, and a REST API.
@@ -56,13 +57,14 @@ def serve(
 
     for module in ("fastapi", "python_multipart", "prometheus_client", "uvicorn"):
         import_extra(module, "serve")
-    from cala.app.run import run, run_first
+    from cala.app.server import run, run_first
     from cala.app.settings import Settings
     from cala.store import is_store
 
     settings = Settings(host, token, read_token, tuple(allow_host), thumbnails)
     place = choose_device(device)
     if is_store(model):
-        run(load(model, encoder=encoder, device=place), settings, port, typer.echo)
+        opened = load(model, encoder=encoder, device=place, trust_encoder=trust_encoder)
+        run(opened, settings, port, typer.echo)
     else:
         run_first(model, settings, port, typer.echo, encoder, place)

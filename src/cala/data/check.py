@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from cala.core.rows import Array
-from cala.data.embedding_checks import checked
-from cala.data.embedding_files import is_embeddings_file, read_members
+from cala.data.embedding_files import checked, is_embeddings_file, read_members
 from cala.data.embeddings import Embeddings, load_embeddings
 from cala.data.image_scan import UNREADABLE
 from cala.data.images import BadImage, ImageSet

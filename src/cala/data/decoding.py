@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import stat
 from collections.abc import Iterator
@@ -27,6 +28,8 @@ for _format in ("Jpeg", "Png", "WebP", "Bmp", "Gif", "Tiff"):
 MOST_SCANS = 100  # progressive files have about ten; each is a pass over all pixels
 TILE_SIDE = 2048  # tiles of up to this side squared are fine in images of any size
 STRIP = 1 << 20  # pixels that are converted to wide numbers at a time
+CHANGED = "image_changed"  # the code of the error for a file that is not what it was
+AGAIN = "run the command again; if that does not help, run `cala cache clear memos`"
 WHITE = (255, 255, 255, 255)
 
 Pixels = NDArray[np.uint8]
@@ -48,11 +51,15 @@ class ImageError(InputError):
 
 
 def decode(
-    path: Path, size: tuple[int, int] | None = None, max_pixels: int = MAX_PIXELS
+    path: Path,
+    size: tuple[int, int] | None = None,
+    max_pixels: int = MAX_PIXELS,
+    digest: str | None = None,
 ) -> tuple[Pixels, tuple[int, int]]:
     """Read the first frame of an image file, upright, as RGB, with transparency on white.
 
     size : (h, w) to resize to, without keeping the aspect, as the field's test transforms do
+    digest : the SHA-256 that the decoded bytes must have
     Returns the (h, w, 3) array and the (h, w) of the file.
     """
     with _named(path):
@@ -61,8 +68,13 @@ def decode(
             raise ImageError(path, "not a regular file")
         if not status.st_size:
             raise ImageError(path, "empty file")
-        with path.open("rb") as file:
-            return _decoded(file, path, size, max_pixels)
+        if digest is None:
+            with path.open("rb") as file:
+                return _decoded(file, path, size, max_pixels)
+        content = path.read_bytes()
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise ImageError(path, "it changed while it was being read", AGAIN, CHANGED)
+        return _decoded(io.BytesIO(content), path, size, max_pixels)
 
 
 def decode_bytes(data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Pixels:

@@ -110,10 +110,12 @@ def unpack(archive: Path, target: Path, max_bytes: int = MAX_BYTES) -> None:
     fresh.mkdir(parents=True)
     try:
         with tarfile.open(archive) as opened:
+            opened.extraction_filter = getattr(tarfile, "data_filter", lambda member, path: member)
             left = max_bytes
             for member in opened:
                 left -= member.size
-                _extract(opened, member, fresh, shown(archive), left)
+                _check_member(member, fresh, shown(archive), left)
+                opened.extract(member, fresh)
         fresh.rename(target)
     except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
         detail = f"{shown(archive)} cannot be unpacked ({reason(error)})"
@@ -122,22 +124,12 @@ def unpack(archive: Path, target: Path, max_bytes: int = MAX_BYTES) -> None:
         shutil.rmtree(fresh, ignore_errors=True)
 
 
-def _extract(
-    opened: tarfile.TarFile, member: tarfile.TarInfo, root: Path, source: str, left: int
-) -> None:
+def _check_member(member: tarfile.TarInfo, root: Path, source: str, left: int) -> None:
+    below(root, member.name, source)
+    name = f"{source} contains {shown(member.name)!r}"
     if "\\" in member.name or PureWindowsPath(member.name).drive:
-        raise InputError(f"{source} contains {shown(member.name)!r}, a path", code="outside")
-    place = below(root, member.name, source)
-    if member.isdir():
-        place.mkdir(parents=True, exist_ok=True)
-        return
-    if not member.isreg():
-        detail = f"{source} contains {shown(member.name)!r}, a link or device"
-        raise InputError(detail, code="not_a_file")
+        raise InputError(f"{name}, which may lead out of it", code="outside")
+    if not member.isreg() and not member.isdir():
+        raise InputError(f"{name}, a link or device", code="not_a_file")
     if left < 0:
         raise InputError(f"{source} is too large when unpacked", code="too_large")
-    content = opened.extractfile(member)
-    assert content is not None
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with place.open("wb") as file:
-        shutil.copyfileobj(content, file)

@@ -1,60 +1,102 @@
-"""Embeddings files as named arrays: `.npz` or `.safetensors`; nothing is checked here."""
+"""Embeddings files, `.npz` or `.safetensors`: their members as arrays, and whether these fit."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cala.data.embedding_checks import OPTIONAL, PART, REQUIRED, TEXTS, Members
+from cala import storage
+from cala.core.fakes import FakePool
+from cala.core.rows import Array
 from cala.data.shards import is_shards
-from cala.errors import InputError
+from cala.errors import DamagedFile, InputError
 from cala.files import atomic, reason, shown
 
-KNOWN = (*REQUIRED, *OPTIONAL)
+Members = Mapping[str, Array]
+
+REQUIRED = ("x_train", "y_train", "x_test", "y_test")
+TEXTS = ("class_names", "names_train", "names_test")
+OPTIONAL = ("fake", "pairs", "holdout", "scale", *TEXTS, "provenance")
+PART = "part."  # members that were trained together with the encoder
+MAX_LABEL = 10_000_000  # labels count classes: a larger one is an id, and tables of it a full disk
 SUFFIXES = (".npz", ".safetensors")
+SAVEZ = "write it with numpy.savez(path, x_train=…, y_train=…, x_test=…, y_test=…)"
 
 
-def is_known(name: str) -> bool:
-    return name in KNOWN or name.startswith(PART)
+def _is_known(name: str) -> bool:
+    return name in REQUIRED or name in OPTIONAL or name.startswith(PART)
 
 
-def read_members(path: Path) -> tuple[dict[str, NDArray[Any]], tuple[str, ...]]:
-    """The known members of a file, and the names of whatever else is in it."""
+def read_members(path: Path) -> tuple[dict[str, Array], tuple[str, ...]]:
+    """The known members of a file, unchecked, and the names of whatever else is in it."""
     suffix = _suffix(path)
     try:
         if not path.is_file():
             what = "is a folder" if path.is_dir() else "does not exist"
-            raise InputError(f"no embeddings file at {shown(path)}: it {what}")
-        return _READERS[suffix](path)
+            detail = f"{shown(path)} {what}"
+            raise InputError(detail, "check the path", field="path", code="missing_file")
+        found = _read_npz(path) if suffix == ".npz" else _read_safetensors(path)
     except InputError:
         raise
     except Exception as error:  # readers raise whatever broken bytes lead them to
         why = f"{type(error).__name__}: {reason(error)}"
-        raise InputError(
-            f"{shown(path)} cannot be read as {suffix} ({why}): it is damaged or cut short, make "
-            "it again"
-        ) from error
+        raise DamagedFile(shown(path), why, storage.AGAIN) from error
+    known = {name: array for name, array in found.items() if array is not None}
+    return known, tuple(name for name, array in found.items() if array is None)
+
+
+def _read_npz(path: Path) -> dict[str, Array | None]:
+    archive = np.load(path, allow_pickle=False)
+    if not isinstance(archive, np.lib.npyio.NpzFile):
+        raise DamagedFile(shown(path), "it holds a single array", SAVEZ)
+    found: dict[str, Array | None] = {}
+    with archive:
+        for name in archive.files:
+            try:
+                found[name] = archive[name] if _is_known(name) else None
+            except Exception as error:
+                why = f"{name} is damaged or not a plain array: {reason(error)}"
+                raise DamagedFile(shown(path), why, SAVEZ) from error
+            if isinstance(found[name], bytes):
+                raise DamagedFile(shown(path), f"{name} is not an array", SAVEZ)
+    return found
+
+
+def _read_safetensors(path: Path) -> dict[str, Array | None]:
+    """Strings are in the header: as JSON under their names, where others wrote the file."""
+
+    def old(header: dict[str, str]) -> dict[str, Any]:
+        texts = {name: json.loads(header[name]) for name in TEXTS if name in header}
+        stated = {"provenance": header["provenance"]} if "provenance" in header else {}
+        return texts | stated
+
+    meta, tensors = storage.read(path, "embeddings", old)
+    found = {name: array if _is_known(name) else None for name, array in tensors.items()}
+    return found | {name: np.array(text) for name, text in meta.items()}
 
 
 def write_members(path: Path, members: Members, compress: bool = False) -> None:
     """Write in one step: readers see the old file or the new one, never a part."""
     suffix = _suffix(path)
     if compress and suffix != ".npz":
-        raise InputError(f"{shown(path)}: only .npz files can be compressed")
-    write = _compress_npz if compress else _WRITERS[suffix]
+        detail = f"{shown(path)} cannot be compressed"
+        raise InputError(detail, "use a name that ends in .npz", field="compress")
+    if suffix == ".safetensors":
+        meta = {name: a.tolist() for name, a in members.items() if a.dtype.kind == "U"}
+        tensors = {name: a for name, a in members.items() if a.dtype.kind != "U"}
+        storage.write(path, "embeddings", meta, tensors)
+        return
+    save: Any = np.savez_compressed if compress else np.savez
     try:
-        with atomic(path) as temporary:
-            write(temporary, members)
-    except InputError:
-        raise
+        with atomic(path) as temporary, temporary.open("wb") as file:
+            save(file, **members)
     except (OSError, ValueError) as error:
-        raise InputError(f"{shown(path)} cannot be written ({reason(error)})") from error
+        raise storage.not_written(path, error) from error
 
 
 def check_target(path: Path) -> None:
@@ -62,7 +104,9 @@ def check_target(path: Path) -> None:
     _suffix(path)
     folder = path.resolve().parent
     if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise InputError(f"{shown(path)} cannot be written: is {shown(folder)} a folder of yours?")
+        detail = f"{shown(path)} cannot be written"
+        fix = f"check that {shown(folder)} is a folder that you may write to"
+        raise InputError(detail, fix, field="out", code="not_written")
 
 
 def is_embeddings_file(path: str | Path) -> bool:
@@ -73,97 +117,170 @@ def is_embeddings_file(path: str | Path) -> bool:
 def _suffix(path: Path) -> str:
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
-        raise InputError(
-            f"{shown(path)} is no embeddings file by its name: it must end in {', '.join(SUFFIXES)}"
-        )
+        detail = f"{shown(path)} is not an embeddings file by its name"
+        raise InputError(detail, f"it must end in {', '.join(SUFFIXES)}", field="path")
     return suffix
 
 
-def _read_npz(path: Path) -> tuple[dict[str, NDArray[Any]], tuple[str, ...]]:
-    archive = np.load(path, allow_pickle=False)
-    if not isinstance(archive, np.lib.npyio.NpzFile):
-        raise InputError(
-            f"{shown(path)} holds a single array: write it with "
-            "numpy.savez(path, x_train=…, y_train=…, x_test=…, y_test=…)"
-        )
-    with archive:
-        members = {}
-        for name in archive.files:
-            if not is_known(name):
-                continue
-            try:
-                members[name] = archive[name]
-            except Exception as error:
-                raise InputError(
-                    f"{shown(path)} cannot be read as .npz: {name} is damaged or no plain array "
-                    f"({reason(error)}): make it again"
-                ) from error
-            if not isinstance(members[name], np.ndarray):
-                raise InputError(f"{shown(path)}: {name} is no array: write it with numpy.savez")
-        return members, tuple(name for name in archive.files if not is_known(name))
+def checked(source: object, members: Members) -> dict[str, Any]:
+    """The fields of `Embeddings` from the members of a file; `source` is for messages."""
+    return MemberChecks(shown(source), members).fields()
 
 
-def _write_npz(path: Path, members: Members) -> None:
-    with path.open("wb") as file:  # a path would get a second suffix
-        np.savez(file, **members)  # type: ignore[arg-type]
+class MemberChecks:
+    """Members of `source`, each as what it has to be; an error names what does not fit."""
+
+    def __init__(self, source: str, members: Members) -> None:
+        self.source, self.members = source, members
+
+    def fields(self) -> dict[str, Any]:
+        for name in REQUIRED:
+            if name not in self.members:
+                holds = ", ".join(shown(name) for name in self.members) or "nothing"
+                self.fail(name, f"is missing; the file holds {holds}")
+        x_train = self.reals("x_train", ("n", "d"))
+        n, dim = x_train.shape
+        x_test = self.reals("x_test", ("m", dim), empty=True)
+        class_names = self.texts("class_names")
+        if class_names is not None and len(set(class_names)) < len(class_names):
+            twice = next(name for name in class_names if class_names.count(name) > 1)
+            self.fail("class_names", f"holds {shown(twice)!r} twice")
+        y_train, y_test, class_names = self.labels(n, len(x_test), class_names)
+        return {
+            "x_train": x_train,
+            "y_train": y_train,
+            "x_test": x_test,
+            "y_test": y_test,
+            "fakes": self.fakes(dim, int(y_train.max()) + 1),
+            "holdout": self.holdout(n),
+            "scale": self.scale(),
+            "parts": {
+                name.removeprefix(PART): self.reals(name, array.shape, empty=True)
+                for name, array in self.members.items()
+                if name.startswith(PART)
+            },
+            "class_names": class_names,
+            "names_train": self.texts("names_train", n),
+            "names_test": self.texts("names_test", len(x_test)),
+            "provenance": self.provenance(),
+        }
+
+    def fail(self, member: str, why: str, fix: str | None = None) -> NoReturn:
+        raise InputError(f"{self.source}: {member} {why}", fix, field=member)
+
+    def array(
+        self, member: str, kinds: str, what: str, shape: tuple[int | str, ...], empty: bool = False
+    ) -> Array:
+        """A member of the right kind and shape; a letter in a shape is any length."""
+        array = self.members[member]
+        sides = zip(array.shape, shape, strict=False)
+        fits = all(have or empty if isinstance(want, str) else have == want for have, want in sides)
+        if array.dtype.kind not in kinds or array.ndim != len(shape) or not fits:
+            fix = f"give {what} ({', '.join(map(str, shape))})" if shape else f"give {what}"
+            self.fail(member, f"is {array.dtype} of shape {array.shape}", fix)
+        return array
+
+    def reals(self, member: str, shape: tuple[int | str, ...], empty: bool = False) -> Array:
+        """Finite numbers as float32."""
+        what = "real numbers" if shape else "a single number"
+        array = self.array(member, "fiu", what, shape, empty)
+        with np.errstate(over="ignore"):
+            values = np.asarray(array, dtype=np.float32, order="C")
+        if not np.isfinite(values).all():
+            self.fail(member, "contains NaN, infinity or a number too large for 32 bits")
+        return values
+
+    def integers(self, member: str, shape: tuple[int, ...], below: int) -> Array:
+        """Whole numbers in 0..below-1 as int64."""
+        array = self.array(member, "iu", "integers", shape)
+        bad = array[(array < 0) | (array >= below)]
+        if bad.size:
+            self.fail(member, f"holds {bad.flat[0]}", f"use 0..{below - 1}")
+        return array.astype(np.int64)
+
+    def labels(
+        self, n_train: int, n_test: int, class_names: tuple[str, ...] | None
+    ) -> tuple[Array, Array, tuple[str, ...] | None]:
+        """Integers as they are; strings become places in `class_names`, or in sorted order."""
+        sizes = {"y_train": n_train, "y_test": n_test}
+        kinds = {self.members[member].dtype.kind in "US" for member in sizes}
+        if kinds == {False}:
+            below = MAX_LABEL if class_names is None else len(class_names)
+            y_train, y_test = (self.integers(m, (n,), below) for m, n in sizes.items())
+            return y_train, y_test, class_names
+        if len(kinds) > 1:
+            self.fail("y_test", "and y_train must both be integers or both be strings")
+        named = [self.texts(member, n) or () for member, n in sizes.items()]
+        known = class_names or tuple(sorted({name for names in named for name in names}))
+        column = {name: label for label, name in enumerate(known)}
+        for member, names in zip(sizes, named, strict=True):
+            for name in names:
+                if name not in column:
+                    self.fail(member, f"has {shown(name)!r}, which class_names lacks")
+        train, test = (np.array([column[n] for n in names], dtype=np.int64) for names in named)
+        return train, test, known
+
+    def fakes(self, dim: int, n_labels: int) -> FakePool | None:
+        given = [name for name in ("fake", "pairs") if name in self.members]
+        if not given:
+            return None
+        if len(given) == 1:
+            self.fail(
+                given[0], "is there without the other one of fake and pairs", "give both, or none"
+            )
+        features = self.reals("fake", ("fake classes", "images", dim))
+        pairs = self.integers("pairs", (len(features), 2), n_labels)
+        same = pairs[pairs[:, 0] == pairs[:, 1], 0]
+        if len(same):
+            self.fail("pairs", f"mixes class {same[0]} with itself")
+        return FakePool(features, pairs)
+
+    def holdout(self, n: int) -> Array | None:
+        """(n,) bool from a mask, or from row numbers; a mask that marks nothing is none."""
+        given = self.members.get("holdout", np.zeros(0))
+        if given.dtype.kind == "b":
+            mask = self.array("holdout", "b", "one bool per training row", (n,))
+            return mask.copy() if mask.any() else None
+        if given.ndim == 1 and not given.size:
+            return None
+        rows = self.integers("holdout", given.shape[:1], max(n, 2))
+        if len(rows) == n and int(rows.max()) <= 1:
+            if n <= 2:
+                self.fail("holdout", "may be a mask or row numbers", "give one bool per row")
+            return rows.astype(bool) if rows.any() else None
+        # A mask of the wrong length would otherwise pass as the rows 0 and 1.
+        if len(np.unique(rows)) < len(rows):
+            self.fail("holdout", f"is not a mask of {n} rows, and as row numbers they repeat")
+        mask = np.zeros(n, dtype=bool)
+        mask[rows] = True
+        return mask
+
+    def scale(self) -> float | None:
+        if "scale" not in self.members:
+            return None
+        given = self.reals("scale", ())
+        if given <= 0:
+            self.fail("scale", f"is {given}", "use a number above 0")
+        return float(self.members["scale"])
+
+    def texts(self, member: str, n: int | None = None) -> tuple[str, ...] | None:
+        if member not in self.members:
+            return None
+        kinds = "US" if self.members[member].size else "USf"
+        given = self.array(member, kinds, "strings", ("n" if n is None else n,), empty=True)
+        return tuple(_text(text) for text in given.tolist())
+
+    def provenance(self) -> dict[str, Any] | None:
+        if "provenance" not in self.members:
+            return None
+        try:
+            found = json.loads(_text(self.members["provenance"].item()))
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            self.fail("provenance", "is not the text of a JSON object")
+        return found
 
 
-def _compress_npz(path: Path, members: Members) -> None:
-    with path.open("wb") as file:
-        np.savez_compressed(file, **members)  # type: ignore[arg-type]
-
-
-def _read_safetensors(path: Path) -> tuple[dict[str, NDArray[Any]], tuple[str, ...]]:
-    from safetensors import safe_open
-
-    members: dict[str, NDArray[Any]] = {}
-    with safe_open(path, "np") as file:
-        names = list(file.keys())
-        for name in filter(is_known, names):
-            brief = file.get_slice(name).get_dtype() == "BF16"
-            members[name] = _bfloat16(path, name) if brief else file.get_tensor(name)
-        header = file.metadata() or {}
-    for name in TEXTS:
-        if name in header:
-            found = json.loads(header[name])
-            if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
-                raise InputError(f"{shown(path)}: {name} is not a JSON list of strings")
-            members[name] = np.array(found, dtype=str)
-    if "provenance" in header:
-        members["provenance"] = np.array(header["provenance"])
-    return members, tuple(name for name in names if not is_known(name))
-
-
-def _bfloat16(path: Path, name: str) -> NDArray[np.float32]:
-    """A member in bfloat16, which NumPy lacks: the upper two bytes of single precision."""
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        member = json.loads(file.read(length))[name]
-        start, stop = member["data_offsets"]
-        file.seek(8 + length + start)
-        upper = np.frombuffer(file.read(stop - start), dtype="<u2")
-    return (upper.astype(np.uint32) << 16).view(np.float32).reshape(member["shape"])
-
-
-def _write_safetensors(path: Path, members: Members) -> None:
-    from safetensors.numpy import save_file
-
-    header = {name: json.dumps(members[name].tolist()) for name in TEXTS if name in members}
-    if "provenance" in members:
-        header["provenance"] = str(members["provenance"])
-    tensors = {
-        name: np.ascontiguousarray(array) if array.ndim else array
-        for name, array in members.items()
-        if array.dtype.kind != "U"
-    }
-    save_file(tensors, path, metadata=header)
-
-
-_READERS: dict[str, Callable[[Path], tuple[dict[str, NDArray[Any]], tuple[str, ...]]]] = {
-    ".npz": _read_npz,
-    ".safetensors": _read_safetensors,
-}
-_WRITERS: dict[str, Callable[[Path, Members], None]] = {
-    ".npz": _write_npz,
-    ".safetensors": _write_safetensors,
-}
+def _text(given: object) -> str:
+    return given.decode("utf-8", "surrogateescape") if isinstance(given, bytes) else str(given)

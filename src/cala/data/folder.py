@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from cala.data.images import ImageSet
-from cala.data.listing import Listing, class_folders, images_in, open_lazily, preview
+from cala.data.listing import File, Listing, class_folders, images_in, open_lazily
 from cala.data.sets import DATASETS, DataSet
 from cala.errors import InputError
-from cala.files import shown
+from cala.files import preview, shown
 
 
 class Folder(DataSet):
@@ -31,7 +31,7 @@ class Folder(DataSet):
     def open(self, path: Path, on_bad: str, max_pixels: int, **options: Any) -> ImageSet:
         holdout, seed = options.get("holdout"), options.get("seed", 0)
         if holdout is not None and not (isinstance(holdout, int | float) and 0 < holdout < 1):
-            detail = f"holdout is {holdout!r}"
+            detail = f"the test share (holdout) is {holdout!r}"
             raise InputError(detail, "use a fraction between 0 and 1, such as 0.2", field="holdout")
         return open_lazily(_listing(path, holdout, seed), on_bad, max_pixels)
 
@@ -73,8 +73,7 @@ def _listing(root: Path, holdout: float | None, seed: int) -> Listing:
         if holdout is not None:
             train, test = _hold_out(train, name, holdout, seed)
         for files, images in ((listing.train, train), (listing.test, test)):
-            for image in images:
-                files.add(image, image.relative_to(root).as_posix(), label)
+            files += [File(path, path.relative_to(root).as_posix(), label) for path in images]
     return listing
 
 

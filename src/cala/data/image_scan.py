@@ -5,23 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cala.data.decoding import MAX_PIXELS, ImageError, Pixels, decode
+from cala.data.cache import remembered
+from cala.data.decoding import CHANGED, MAX_PIXELS, ImageError, Pixels, decode
 from cala.data.progress import track
-from cala.errors import InputError
-from cala.files import cache_folder, sha256, stamp, write_text
+from cala.files import sha256
 
-FRESH = 2.0  # seconds: a file this young may change again within the same clock tick
-MEMO_BYTES = 64 << 20  # of all memos together; those not used for the longest time go first
 UNREADABLE = "unreadable"
 
 A = TypeVar("A")
@@ -62,53 +58,20 @@ def decode_all(
     consume: Consume = lambda pixels: None,
     size: tuple[int, int] | None = None,
     max_pixels: int = MAX_PIXELS,
+    expected: Sequence[str] | None = None,
 ) -> ImageScan:
-    """Pass the pixels of every file to `consume`, in order; None for files that cannot be used."""
+    """Pass the pixels of every file to `consume`, in order; None for files that cannot be used.
+
+    expected : digests of the files; raises if one has changed since
+    """
     sizes, faults = [], []
+    files = zip(paths, expected or [UNREADABLE] * len(paths), strict=True)
     read = partial(_attempt, size=size, max_pixels=max_pixels)
-    for pixels, found, fault in track("decoding", in_order(read, paths), len(paths)):
+    for pixels, found, fault in track("decoding", in_order(read, files), len(paths)):
         consume(pixels)
         sizes.append(found)
         faults.append(fault)
     return ImageScan(sizes, faults)
-
-
-def remembered(kind: str, paths: Sequence[Path], build: Callable[[], list[Any]]) -> list[Any]:
-    """`build()`, or what it gave last time if no file has changed since."""
-    key, youngest = _stamps(paths)
-    try:
-        memo = cache_folder("memos") / f"{kind}-{key}.json"
-    except InputError:
-        return build()  # without a cache it is only slower
-    try:
-        found = json.loads(memo.read_text("utf-8"))
-        if found["kind"] == kind and isinstance(found["result"], list):
-            with suppress(OSError):
-                os.utime(memo)  # used: not among those that are cleared away first
-            return found["result"]
-    except (OSError, ValueError, KeyError, TypeError):
-        pass  # not there, or damaged: the files themselves are the truth
-    result = build()
-    if time.time() - youngest > FRESH and _stamps(paths)[0] == key:
-        with suppress(OSError):  # a full disk costs time, not the result
-            write_text(memo, json.dumps({"kind": kind, "result": result}))
-            _clear_memos(memo)
-    return result
-
-
-def _clear_memos(newest: Path) -> None:
-    """Files that change leave their old memos behind: without an end to it the folder grows."""
-    entries = []
-    for path in newest.parent.iterdir():
-        with suppress(OSError):  # another process may have cleared it away
-            status = path.stat()
-            entries.append((path != newest, -status.st_mtime_ns, status.st_size, path))
-    total = 0
-    for other, _, size, path in sorted(entries):
-        total += size
-        if other and total > MEMO_BYTES:
-            with suppress(OSError):
-                path.unlink()
 
 
 def set_fingerprint(name: str, entries: Sequence[tuple[str, int, str]]) -> str:
@@ -119,18 +82,6 @@ def set_fingerprint(name: str, entries: Sequence[tuple[str, int, str]]) -> str:
     return whole.hexdigest()
 
 
-def _stamps(paths: Sequence[Path]) -> tuple[str, float]:
-    whole, youngest = hashlib.sha256(), 0
-    for path in paths:
-        try:
-            found = stamp(path)
-        except OSError:
-            found = []
-        youngest = max([youngest, *found[1:]])
-        whole.update(json.dumps([os.path.abspath(path), found]).encode())
-    return whole.hexdigest()[:32], youngest / 1e9
-
-
 def _digest(path: Path) -> str:
     try:
         return sha256(path) if path.is_file() else UNREADABLE
@@ -139,11 +90,14 @@ def _digest(path: Path) -> str:
 
 
 def _attempt(
-    path: Path, size: tuple[int, int] | None, max_pixels: int
+    file: tuple[Path, str], size: tuple[int, int] | None, max_pixels: int
 ) -> tuple[Pixels | None, tuple[int, int], str]:
+    path, digest = file
     try:
-        pixels, found = decode(path, size, max_pixels)
+        pixels, found = decode(path, size, max_pixels, digest if digest != UNREADABLE else None)
     except ImageError as error:
+        if error.code == CHANGED:
+            raise
         return None, (0, 0), error.why
     return pixels, found, ""
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TypeAlias
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cala.data.decoding import MAX_PIXELS, Pixels, decode
-from cala.data.image_scan import digests, in_order
+from cala.data.image_scan import UNREADABLE, digests, in_order
 from cala.errors import InputError
 
 Rows = NDArray[np.int64]
@@ -55,10 +55,14 @@ class ArrayPixels:
 
 @dataclass(frozen=True, eq=False)
 class FilePixels:
-    """Images in files, decoded in threads when they are asked for."""
+    """Images in files, decoded in threads when they are asked for.
+
+    known : digests that were asked for; from then on, pixels come from bytes with that digest
+    """
 
     paths: tuple[Path, ...]
     max_pixels: int = MAX_PIXELS
+    known: dict[Path, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -68,12 +72,12 @@ class FilePixels:
         return [_bytes_of(path) for path in self.paths]
 
     def image(self, row: int) -> Pixels:
-        return decode(self.paths[row], max_pixels=self.max_pixels)[0]
+        path = self.paths[row]
+        return decode(path, max_pixels=self.max_pixels, digest=self.known.get(path))[0]
 
     def batches(self, rows: Rows, size: int) -> Iterator[Sequence[Pixels]]:
-        read = partial(decode, max_pixels=self.max_pixels)
         batch: list[Pixels] = []
-        for pixels, _ in in_order(read, (self.paths[row] for row in rows)):
+        for pixels in in_order(self.image, rows.tolist()):
             batch.append(pixels)
             if len(batch) == size:
                 yield batch
@@ -82,10 +86,19 @@ class FilePixels:
             yield batch
 
     def take(self, rows: Rows) -> FilePixels:
-        return FilePixels(tuple(self.paths[row] for row in rows), self.max_pixels)
+        paths = tuple(self.paths[row] for row in rows)
+        known = {path: self.known[path] for path in paths if path in self.known}
+        return FilePixels(paths, self.max_pixels, known)
 
     def digests(self, rows: Rows) -> list[str]:
-        return digests([self.paths[row] for row in rows])
+        paths = [self.paths[row] for row in rows]
+        found = digests(paths)
+        self.known.update(
+            (path, digest)
+            for path, digest in zip(paths, found, strict=True)
+            if digest != UNREADABLE
+        )
+        return found
 
 
 PixelSource: TypeAlias = ArrayPixels | FilePixels

@@ -7,15 +7,16 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from cala import storage
 from cala.core.fakes import FakePool
 from cala.core.rows import Array, StoredRows
 from cala.data.progress import report_progress
-from cala.data.shard_file import Member, damaged, map_member, read_header, read_rows
 from cala.data.shards import SPLITS, Manifest, Shard, read_classes, read_manifest
-from cala.errors import InputError
+from cala.errors import DamagedFile, InputError
 from cala.files import sha256, shown
 from cala.heads.checks import check_features
 from cala.registry import check_choice
@@ -24,16 +25,33 @@ BLOCK = 65_536
 SPARSE = 4  # read a whole stretch of a file where at least one in so many of its rows is wanted
 
 
+MEMBERS = {
+    "x": {"F16", "F32"},
+    "y": {"I64"},
+    "holdout": {"U8"},
+    "pairs": {"I64"},
+    "names": {"U8"},
+    "name_ends": {"I64"},
+}
+"""Members of a shard with the types that each may have, in safetensors' names."""
+
+
 @dataclass(frozen=True)
 class Part:
-    """An open shard: where it lies, and where its members lie in it."""
+    """An open shard: its entry in the manifest, and its members."""
 
-    path: Path
     entry: Shard
-    members: dict[str, Member]
+    members: storage.StoredTensors
 
-    def read(self, member: str) -> Array:
-        return read_rows(self.path, self.members[member], 0, self.members[member].shape[0])
+    @property
+    def path(self) -> Path:
+        return self.members.path
+
+    def has(self, *members: str) -> bool:
+        return all(member in self.members.shapes for member in members)
+
+    def damaged(self, why: str) -> DamagedFile:
+        return DamagedFile(shown(self.path), why, storage.AGAIN)
 
 
 class Shards:
@@ -50,14 +68,19 @@ class Shards:
         }
 
     def _open(self, entry: Shard) -> Part:
-        path = self.folder / entry.file
-        members = read_header(path, entry.rows, self.manifest.dim, self.manifest.dtype)
-        size = path.stat().st_size
-        if size != entry.bytes:
-            raise damaged(path, f"it has {size:,} bytes, the manifest says {entry.bytes:,}")
-        if entry.split == "fake" and "pairs" not in members:
-            raise damaged(path, "it lacks pairs")
-        return Part(path, entry, members)
+        part = Part(entry, storage.open_rows(self.folder / entry.file))
+        rows = entry.rows
+        shapes: dict[str, tuple[int, ...]] = {"x": (rows, self.dim), "pairs": (rows, 2)}
+        shapes |= dict.fromkeys(("y", "holdout", "name_ends"), (rows,))
+        needed = {"x", "y", *(["pairs"] if entry.split == "fake" else [])}
+        for name in needed | part.members.shapes.keys():
+            shape, dtype = part.members.shapes.get(name), part.members.dtypes.get(name)
+            wanted = shapes.get(name, shape)
+            if shape != wanted or dtype not in MEMBERS.get(name, ()):
+                raise part.damaged(f"{name} is {dtype} {shape}, the manifest says {wanted}")
+        if part.members.dtypes["x"] != f"F{self.manifest.dtype.removeprefix('float')}":
+            raise part.damaged(f"x is not {self.manifest.dtype}, as the manifest says")
+        return part
 
     @property
     def dim(self) -> int:
@@ -80,74 +103,67 @@ class Shards:
         found = np.empty(self.rows(split), dtype=np.int64)
         start = 0
         for part in self.parts(split):
-            y = part.read("y")
-            if split != "fake":
-                _check_labels(part, y, len(self.classes))
+            y = self._labels(part)
             found[start : start + len(y)] = y
             start += len(y)
         return found
 
+    def _labels(self, part: Part) -> Array:
+        y = part.members.read("y")
+        bad = y[(y < 0) | (y >= len(self.classes))]
+        if len(bad) and part.entry.split != "fake":
+            raise part.damaged(f"y holds {int(bad[0])}, labels are 0..{len(self.classes) - 1}")
+        return y
+
     def holdout(self) -> Array | None:
         """(n,) bool, training rows that the encoder never saw; None where no shard says so."""
-        parts = self.parts("train")
-        if not any("holdout" in part.members for part in parts):
-            return None
         masks = [
-            part.read("holdout").astype(bool)
-            if "holdout" in part.members
+            part.members.read("holdout").astype(bool)
+            if part.has("holdout")
             else np.zeros(part.entry.rows, dtype=bool)
-            for part in parts
+            for part in self.parts("train")
         ]
-        mask = np.concatenate(masks)
-        return mask if mask.any() else None
+        return np.concatenate(masks) if any(mask.any() for mask in masks) else None
 
     def names(self, split: str) -> Iterator[str]:
         """Image names in the order of the rows, a shard at a time; empty where none were kept."""
         for part in self.parts(split):
-            if "names" not in part.members or "name_ends" not in part.members:
+            if not part.has("names", "name_ends"):
                 yield from ("" for _ in range(part.entry.rows))
                 continue
-            text, ends = part.read("names").tobytes(), part.read("name_ends").tolist()
+            text = part.members.read("names").tobytes()
+            ends = part.members.read("name_ends").tolist()
             starts = [0, *ends[:-1]]
             if any(a > b for a, b in zip(starts, ends, strict=True)) or ends[-1] != len(text):
-                raise damaged(part.path, "its names do not fit their ends")
+                raise part.damaged("its names do not fit their ends")
             for a, b in zip(starts, ends, strict=True):
                 yield text[a:b].decode("utf-8", "surrogateescape")
 
     def blocks(self, split: str, rows: int = BLOCK) -> Iterator[tuple[Array, Array]]:
         """Embeddings (b, d) float32 and labels (b,), at most `rows` at a time, in order."""
         if rows < 1:
-            raise InputError(f"rows is {rows}: give at least 1")
+            raise InputError(f"rows is {rows}", "use 1 or more", field="rows")
         for part in self.parts(split):
-            y = part.read("y")
-            if split != "fake":
-                _check_labels(part, y, len(self.classes))
+            y = self._labels(part)
             x = ShardRows((part,), self.dim)
             for start in range(0, len(y), rows):
                 yield x[start : start + rows], y[start : start + rows]
 
     def fakes(self) -> FakePool | None:
         """The pool of fake classes, in memory: it does not grow with the rows."""
-        if not self.parts("fake"):
+        parts = self.parts("fake")
+        if not parts:
             return None
         x, y = self.features("fake")[:], self.labels("fake")
-        pairs = np.concatenate([p.read("pairs") for p in self.parts("fake")])
-        if (y < 0).any() or (y >= len(y)).any():
-            raise damaged(self.parts("fake")[0].path, "its fake classes are not numbered from 0")
-        if (pairs < 0).any() or (pairs >= len(self.classes)).any():
-            raise damaged(
-                self.parts("fake")[0].path, "a fake class mixes classes that are not there"
-            )
-        counts = np.bincount(y)
+        pairs = np.concatenate([part.members.read("pairs") for part in parts])
+        count = max(1, int(y.max()) + 1)
         order = np.argsort(y, kind="stable")
-        each = int(counts[0])
-        pairs = pairs[order].reshape(len(counts), -1, 2) if each * len(counts) == len(y) else pairs
-        first = self.parts("fake")[0].path
-        if pairs.ndim != 3 or int(counts.min()) != each:
-            raise damaged(first, "fake classes must be numbered from 0, with as many images each")
-        if not (pairs == pairs[:, :1]).all():
-            raise damaged(first, "a fake class mixes different pairs")
-        return FakePool(x[order].reshape(len(counts), each, self.dim), pairs[:, 0].copy())
+        if len(y) % count or (y[order] != np.arange(count).repeat(len(y) // count)).any():
+            raise parts[0].damaged("its fake classes do not have as many images each, from 0 on")
+        both = pairs[order].reshape(count, -1, 2)
+        if (both != both[:, :1]).any() or not (0 <= both.min() <= both.max() < len(self.classes)):
+            raise parts[0].damaged("a fake class mixes different pairs, or unknown classes")
+        return FakePool(x[order].reshape(count, -1, self.dim), both[:, 0].copy())
 
     def verify(self, advance: Callable[[int, int], None] = lambda done, total: None) -> None:
         """Read every byte and compare checksums; a shard that differs is named."""
@@ -155,7 +171,7 @@ class Shards:
         for parts in self._parts.values():
             for part in parts:
                 if sha256(part.path) != part.entry.sha256:
-                    raise damaged(part.path, "its checksum is not the manifest's")
+                    raise part.damaged("its checksum is not the manifest's")
                 done += part.entry.bytes
                 advance(done, total)
 
@@ -182,8 +198,6 @@ class ShardRows(StoredRows):
         if isinstance(rows, slice):
             start, stop, step = rows.indices(len(self))
             report_progress("reading", stop, len(self))
-            if self._chosen is None and step == 1:
-                return self._stretch(start, max(start, stop))
             rows = np.arange(start, stop, step)
         if rows.dtype == bool:
             rows = np.flatnonzero(rows)
@@ -201,22 +215,6 @@ class ShardRows(StoredRows):
             digest.update(self._chosen.tobytes())
         return digest.hexdigest()
 
-    def _stretch(self, start: int, stop: int) -> Array:
-        """Rows start..stop-1 of all shards, which lie side by side."""
-        if stop <= start:
-            return np.empty((0, self.shape[1]), self.dtype)
-        found = []
-        for number in range(*self._span(start, stop)):
-            first, last = self._starts[number], self._starts[number + 1]
-            low, high = max(start, first) - first, min(stop, last) - first
-            found.append(self._read(number, int(low), int(high)))
-        return np.concatenate(found) if len(found) != 1 else found[0]
-
-    def _span(self, start: int, stop: int) -> tuple[int, int]:
-        """The first shard that holds rows start..stop-1, and the one behind the last."""
-        first = int(np.searchsorted(self._starts, start, side="right")) - 1
-        return first, int(np.searchsorted(self._starts, stop, side="left"))
-
     def _gather(self, rows: Array) -> Array:
         """Rows in any order: every shard is opened once, and read from its start to its end."""
         result = np.empty((len(rows), self.shape[1]), self.dtype)
@@ -225,27 +223,17 @@ class ShardRows(StoredRows):
         bounds = np.searchsorted(rows[order], self._starts)
         for number in np.flatnonzero(np.diff(bounds)).tolist():
             places = order[bounds[number] : bounds[number + 1]]
-            local = rows[places] - self._starts[number]
+            part, local = self._parts[number], rows[places] - self._starts[number]
             low, high = int(local[0]), int(local[-1]) + 1
             if high - low <= SPARSE * len(local):
-                values = self._read(number, low, high)[local - low]
+                values = part.members.read("x", low, high)[local - low]
             else:
-                part = self._parts[number]
-                mapped = map_member(part.path, part.members["x"])
-                values = self._checked(number, mapped[local])
-                del mapped  # its pages count as this process's memory
-            result[places] = values
+                values = part.members.take("x", local)
+            try:
+                result[places] = check_features(values)
+            except InputError as error:
+                raise part.damaged(str(error)) from error
         return result
-
-    def _read(self, number: int, low: int, high: int) -> Array:
-        part = self._parts[number]
-        return self._checked(number, read_rows(part.path, part.members["x"], low, high))
-
-    def _checked(self, number: int, rows: Array) -> Array:
-        try:
-            return check_features(rows)
-        except InputError as error:
-            raise damaged(self._parts[number].path, str(error)) from error
 
 
 def open_shards(folder: str | Path) -> Shards:
@@ -255,15 +243,32 @@ def open_shards(folder: str | Path) -> Shards:
     if not manifest.complete:
         left = manifest.missing
         some = f", such as {shown(left[0])}" if left else ""
-        count = f"{len(left):,} of its parts are missing{some}" if left else "it is not finished"
         raise InputError(
-            f"{shown(folder)} is not complete ({count}): run the command that writes it again, "
-            "and it goes on where it stopped"
+            f"{shown(folder)} is not complete: {len(left):,} parts are missing{some}",
+            "rerun the command that writes it to resume",
+            field="path",
+            code="incomplete",
         )
     return Shards(folder, manifest, read_classes(folder, manifest.classes))
 
 
-def _check_labels(part: Part, labels: Array, classes: int) -> None:
-    bad = labels[(labels < 0) | (labels >= classes)]
-    if len(bad):
-        raise damaged(part.path, f"y holds {int(bad[0])}: labels lie in 0..{classes - 1}")
+def shard_fields(path: Path) -> dict[str, Any]:
+    """The fields of `Embeddings` of a folder of shards.
+
+    Names of images stay in the folder: a hundred million of them do not fit into memory.
+    """
+    shards = open_shards(path)
+    if not shards.rows("train"):
+        detail = f"{shown(path)} has no training row"
+        raise InputError(detail, "a class is learned from at least one", field="path")
+    return {
+        "x_train": shards.features("train"),
+        "y_train": shards.labels("train"),
+        "x_test": shards.features("test"),
+        "y_test": shards.labels("test"),
+        "fakes": shards.fakes(),
+        "holdout": shards.holdout(),
+        "scale": shards.manifest.scale,
+        "class_names": shards.classes,
+        "provenance": shards.manifest.provenance or None,
+    }

@@ -1,4 +1,4 @@
-"""A folder of embeddings in shards: what is in it, and the manifest that says so.
+"""A folder of embeddings in shards, and the manifest that says what it holds.
 
     NAME.shards/
       manifest.json            rows, dimension, provenance, and each shard's size and checksum
@@ -7,23 +7,24 @@
       …
 
 A shard is written whole or not at all, and so is the manifest after it: whatever the manifest
-names is complete. No pickle anywhere.
+names is complete. Files of earlier versions have the same layout and are read as well.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cala.errors import InputError
-from cala.files import reason, shown, write_text
+from cala import storage
+from cala.errors import DamagedFile, InputError
+from cala.files import reason, shown
 
 SUFFIX = ".shards"
 MANIFEST, CLASSES = "manifest.json", "classes.json"
-SCHEMA = 1
 SPLITS = ("train", "test", "fake")
 DTYPES = ("float16", "float32")
 
@@ -71,6 +72,33 @@ class Manifest:
     def rows(self, split: str) -> int:
         return sum(shard.rows for shard in self.shards if shard.split == split)
 
+    def faults(self) -> Iterator[str]:
+        """Values that no writer writes."""
+        for name in ("dim", "classes"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                yield f"{name} is {value!r}, not a whole number of at least 1"
+        if self.dtype not in DTYPES:
+            yield f"dtype is {self.dtype!r}, not {' or '.join(DTYPES)}"
+        stated: Any = self.provenance
+        if not isinstance(stated, dict):
+            yield "provenance is not a JSON object"
+        if self.scale is not None and not (
+            isinstance(self.scale, int | float) and 0 < self.scale < math.inf
+        ):
+            yield f"scale is {self.scale!r}, not a number above 0"
+        for shard in self.shards:
+            inside = Path(shard.file).name == shard.file and shard.split in SPLITS
+            whole = type(shard.rows) is int and type(shard.bytes) is int
+            if not (inside and whole and 0 < shard.rows * self.dim <= shard.bytes):
+                yield f"shard {shard} is not possible"
+        keys = [shard.key for shard in self.shards if shard.key is not None]
+        for names in ([shard.file for shard in self.shards], keys, self.expected):
+            if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+                yield "a shard or a work unit has no name, or its name is there twice"
+        if not isinstance(self.complete, bool) or (self.complete and self.missing):
+            yield "it says that it is complete, and work units are missing"
+
 
 def is_shards(path: str | Path) -> bool:
     """Whether the name says so.
@@ -82,80 +110,33 @@ def is_shards(path: str | Path) -> bool:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write it in one step."""
-    values = {"schema": SCHEMA, **asdict(manifest)}
-    values["rows"] = {split: manifest.rows(split) for split in SPLITS}
-    try:
-        write_text(folder / MANIFEST, json.dumps(values, indent=1) + "\n")
-    except OSError as error:
-        raise InputError(f"{shown(folder)} cannot be written ({reason(error)})") from error
+    rows = {split: manifest.rows(split) for split in SPLITS}
+    storage.write_json(folder / MANIFEST, "shards", {**asdict(manifest), "rows": rows})
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a folder; what does not fit is named."""
+    """The manifest of a folder, checked."""
     path = folder / MANIFEST
-    if not folder.is_dir():
-        raise InputError(f"no folder of shards at {shown(folder)}: check the path")
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not path.is_file():
         raise InputError(
-            f"{shown(folder)} has no {MANIFEST}: it is no folder of shards, or its writer was "
-            "stopped before the first one; run `cala encode` again"
-        ) from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise _damaged(path, reason(error)) from error
-    if not isinstance(found, dict):
-        raise _damaged(path, "it is no JSON object")
-    schema = found.pop("schema", None)
-    if isinstance(schema, int) and schema > SCHEMA:
-        raise InputError(
-            f"{shown(path)} was written by a newer cala (schema {schema}, this one reads {SCHEMA}):"
-            " use that one"
+            f"{shown(folder)} is not a folder of shards: it has no {MANIFEST}",
+            "check the path, or run `cala encode` again",
+            field="path",
+            code="missing_file",
         )
-    if schema != SCHEMA:
-        raise _damaged(path, f"its schema is {schema!r}, not {SCHEMA}")
+    found = storage.read_json(path, "shards")
     rows = found.pop("rows", None)
     try:
         shards = tuple(Shard(**shard) for shard in found.pop("shards"))
-        expected = tuple(found.pop("expected"))
-        manifest = Manifest(**found, shards=shards, expected=expected)
-        check_manifest(manifest)
+        manifest = Manifest(**found | {"shards": shards, "expected": tuple(found["expected"])})
+        fault = next(manifest.faults(), None)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise _damaged(path, reason(error)) from error
-    if rows != {split: manifest.rows(split) for split in SPLITS}:
-        raise _damaged(path, f"its rows {rows} are not the sum of its shards")
+        raise DamagedFile(shown(path), reason(error), storage.AGAIN) from error
+    if fault is None and rows != {split: manifest.rows(split) for split in SPLITS}:
+        fault = f"its rows {rows} are not the sum of its shards"
+    if fault is not None:
+        raise DamagedFile(shown(path), fault, storage.AGAIN)
     return manifest
-
-
-def check_manifest(manifest: Manifest) -> None:
-    """Raise ValueError for values that no writer writes."""
-    for name in ("dim", "classes"):
-        value = getattr(manifest, name)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"{name} is {value!r}, no whole number from 1 on")
-    if manifest.dtype not in DTYPES:
-        raise ValueError(f"dtype is {manifest.dtype!r}, not {' or '.join(DTYPES)}")
-    if not isinstance(manifest.provenance, dict):
-        raise ValueError("provenance is no JSON object")
-    for shard in manifest.shards:
-        if Path(shard.file).name != shard.file or shard.split not in SPLITS:
-            raise ValueError(f"it names a shard {shard.file!r} of split {shard.split!r}")
-        if not all(isinstance(n, int) and n > 0 for n in (shard.rows, shard.bytes)):
-            raise ValueError(f"{shard.file} has {shard.rows!r} rows in {shard.bytes!r} bytes")
-        if shard.rows * manifest.dim > shard.bytes:
-            raise ValueError(f"{shard.file} has {shard.rows:,} rows in {shard.bytes:,} bytes")
-    files = [shard.file for shard in manifest.shards]
-    keys = [shard.key for shard in manifest.shards if shard.key is not None]
-    if not all(isinstance(key, str) for key in (*keys, *manifest.expected)):
-        raise ValueError("a work unit has no name")
-    if any(len(set(names)) < len(names) for names in (files, keys, manifest.expected)):
-        raise ValueError("it names a shard or a work unit twice")
-    scale = manifest.scale
-    if scale is not None and not (isinstance(scale, int | float) and 0 < scale < math.inf):
-        raise ValueError(f"scale is {scale!r}, no number above 0")
-    if not isinstance(manifest.complete, bool) or (manifest.complete and manifest.missing):
-        raise ValueError("it says that it is complete, and work units are missing")
 
 
 def read_classes(folder: Path, count: int) -> tuple[str, ...]:
@@ -163,18 +144,10 @@ def read_classes(folder: Path, count: int) -> tuple[str, ...]:
     path = folder / CLASSES
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise _damaged(path, reason(error)) from error
-    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
-        raise _damaged(path, "it is no JSON list of strings")
-    if len(set(found)) < len(found):
-        raise _damaged(path, "it names a class twice")
-    if len(found) != count:
-        raise _damaged(path, f"it names {len(found):,} classes, the manifest {count:,}")
+        if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+            raise TypeError("it is not a JSON list of strings")
+        if len(set(found)) != count or len(found) != count:
+            raise ValueError(f"it names {len(set(found)):,} classes, the manifest {count:,}")
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise DamagedFile(shown(path), reason(error), storage.AGAIN) from error
     return tuple(found)
-
-
-def _damaged(path: Path, why: str) -> InputError:
-    return InputError(
-        f"{shown(path)} cannot be used ({why}): put back a copy of it, or make the folder again"
-    )

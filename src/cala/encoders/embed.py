@@ -2,34 +2,62 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from cala.data.cache import RowCache
 from cala.data.images import ImageSplit
 from cala.encoders.base import Encoder
-from cala.encoders.cache import EmbeddingCache
 from cala.errors import InputError
 from cala.files import counted, shown
 from cala.registry import check_choice
 
 Floats = NDArray[np.float32]
+Places = NDArray[np.int64]
 Advance = Callable[[int], None]
 Make = Callable[[list[int]], Iterator[Tensor]]
 View = Callable[[Tensor], Tensor]
 
 TTA = ("none", "flip")
-SEGMENT = 2048  # embeddings per file at the most
-TURN = 256  # embeddings that are lost at most when a process is killed
-PAUSE = 0.02  # seconds between turns, in which a process that waits can take the lock
+LOOK_UP = 2048  # embeddings that are copied out of the cache at a time
+TURN = 256  # images after which what is done is kept; lost at most when a process is killed
 # Pixels per forward pass. On a processor larger batches make tensors so large that each is handed
 # back to the system and asked for again: half of the time goes there with 16 images of 224 pixels.
 CPU_PIXELS = 4 * 224 * 224
 DEVICE_PIXELS = 64 * 224 * 224
+
+
+class EmbeddingCache:
+    """Embeddings that one encoder gave under one view, by the digest of the image.
+
+    view : `plain`, `flip` or `mix`
+    """
+
+    def __init__(self, encoder: Encoder, view: str = "plain") -> None:
+        self.name, self.dim = f"{encoder.key} {view} ".encode(), encoder.dim
+        self.rows = RowCache("embeddings")
+
+    def find(self, digests: Sequence[bytes]) -> tuple[Floats, NDArray[np.bool_]]:
+        """Embeddings (n, d) and which of them are known (n,); the others are 0."""
+        keys = [self._key(digest) for digest in digests]
+        rows, known = np.zeros((len(keys), self.dim), np.float32), np.zeros(len(keys), bool)
+        found = self.rows.get(list(dict.fromkeys(keys)))
+        for place, key in enumerate(keys):
+            if len(found.get(key, b"")) == 4 * self.dim:
+                rows[place], known[place] = np.frombuffer(found[key], "<f4"), True
+        return rows, known
+
+    def put(self, digests: Sequence[bytes], embeddings: Floats) -> None:
+        keys = map(self._key, digests)
+        self.rows.put(zip(keys, (row.astype("<f4").tobytes() for row in embeddings), strict=True))
+
+    def _key(self, digest: bytes) -> bytes:
+        return hashlib.sha256(self.name + digest).digest()
 
 
 def embed(
@@ -63,130 +91,92 @@ def encode_views(
     digests: Sequence[bytes],
     make: Make,
     advance: Advance = lambda done: None,
-    turn: int = TURN,
+    turn: int | None = None,
 ) -> Floats:
-    """`encode_missing`, averaged over the views that `tta` asks for: (n, d).
+    """Embeddings by digest, averaged over the views that `tta` asks for: (n, d).
 
     kind : `plain` images or the `mix` of two
+    make : rows -> their inputs for the encoder, batch by batch; not called for what is known
+    turn : images after which what is done is kept; processes that work on the same images share
+        these turns among them
     """
     check_choice("tta", tta, TTA)
-    views: dict[str, View] = {kind: _same}
+    views: dict[str, View] = {kind: lambda inputs: inputs}
     if tta == "flip":
-        views["flip" if kind == "plain" else f"{kind}-flip"] = _mirror
-    caches = encode_missing(encoder, views, digests, make, advance, turn)
-    mean, there = caches[0].find(digests)
-    for cache in caches[1:]:
-        for start in range(0, len(digests), SEGMENT):  # a second copy only of a part
-            part = slice(start, start + SEGMENT)
-            more, also = cache.find(digests[part])
-            mean[part] += more
-            there[part] &= also
-    if not there.all():
-        raise _lost(caches[0])
-    if len(caches) > 1:
-        mean /= len(caches)
-    return mean
+        views["flip" if kind == "plain" else f"{kind}-flip"] = lambda inputs: inputs.flip(-1)
+    work = _Work(encoder, views, digests)
+    everything = np.arange(len(work.digests))
+    for start in range(0, len(everything), LOOK_UP):
+        advance(work.look_up(everything[start : start + LOOK_UP]))
+    left, size = work.unfinished(everything), turn or TURN
+    turns = [left[start : start + size] for start in range(0, len(left), size)]
+    for wait in (False, True):  # first what no other process is encoding
+        busy = []
+        for places in turns:
+            with work.caches[0].rows.claim(work.digests[places[0]], wait) as mine:
+                if mine:
+                    work.encode(places, make, advance)
+                else:
+                    busy.append(places)
+        turns = busy
+    if len(views) > 1:
+        work.sums /= len(views)
+    return work.sums if len(work.sums) == len(digests) else work.sums[work.place]
 
 
-def encode_missing(
-    encoder: Encoder,
-    views: Mapping[str, View],
-    digests: Sequence[bytes],
-    make: Make,
-    advance: Advance = lambda done: None,
-    turn: int = TURN,
-) -> list[EmbeddingCache]:
-    """For each view, a cache that knows all digests; what no view lacks is not even decoded.
+class _Work:
+    """Embeddings of different images, summed over some views as far as these are known.
 
-    make : rows -> their inputs for the encoder, batch by batch
-    turn : images after which what is done is written, and other processes have their turn; where
-        these work on the same images, each finds what the others have left
-    """
-    caches = [EmbeddingCache(encoder, view) for view in views]
-    known = np.logical_and.reduce([cache.has(digests) for cache in caches])
-    advance(int(known.sum()))
-    rows: dict[bytes, list[int]] = {}
-    for row in np.flatnonzero(~known).tolist():
-        rows.setdefault(digests[row], []).append(row)
-    unknown = list(rows.values())
-    writers = [_Writer(cache, encoder.dim) for cache in caches] if unknown else []
-    for start in range(0, len(unknown), turn):
-        if start:
-            time.sleep(PAUSE)
-        part = unknown[start : start + turn]
-        with _locked(caches):
-            late = [cache.has([digests[same[0]] for same in part]) for cache in caches]
-            ready = np.logical_and.reduce(late)
-            advance(sum(len(part[place]) for place in np.flatnonzero(ready).tolist()))
-            places = np.flatnonzero(~ready).tolist()
-            done = 0
-            for inputs in make([part[place][0] for place in places]) if places else ():
-                batch = places[done : done + len(inputs)]
-                for view, there, writer in zip(views.values(), late, writers, strict=True):
-                    new = [i for i, place in enumerate(batch) if not there[place]]
-                    if new:
-                        chosen = inputs if len(new) == len(batch) else inputs[new]
-                        embeddings = encoder.encode(view(chosen)).numpy()
-                        writer.add([digests[part[batch[i]][0]] for i in new], embeddings)
-                done += len(batch)
-                advance(sum(len(part[place]) for place in batch))
-            for writer in writers:
-                writer.flush()
-    if not all(cache.has(digests).all() for cache in caches):
-        raise _lost(caches[0])
-    return caches
-
-
-@contextmanager
-def _locked(caches: Sequence[EmbeddingCache]) -> Iterator[None]:
-    """All caches at once, always in the same order."""
-    with ExitStack() as locked:
-        for cache in sorted(caches, key=lambda c: c.folder):
-            locked.enter_context(cache.lock)
-        yield
-
-
-def _lost(cache: EmbeddingCache) -> InputError:
-    return InputError(
-        f"the embedding cache {shown(cache.folder)} lost what was just written: look at "
-        "the disk, or set CALA_CACHE to another folder"
-    )
-
-
-class _Writer:
-    """Hands embeddings to a cache in segments of a fair size.
-
-    They are copied into one block: small arrays kept between batches of pixels would leave holes
-    in memory that no later batch fits into, gigabytes of them.
+    digests : of all images, each once
+    place, first, counts : the place of each row among them; the first row of each, and how many
     """
 
-    def __init__(self, cache: EmbeddingCache, dim: int) -> None:
-        self.cache = cache
-        self.digests: list[bytes] = []
-        self.block = np.empty((SEGMENT, dim), dtype=np.float32)
+    def __init__(self, encoder: Encoder, views: dict[str, View], digests: Sequence[bytes]) -> None:
+        self.encoder, self.views = encoder, list(views.values())
+        self.caches = [EmbeddingCache(encoder, view) for view in views]
+        number: dict[bytes, int] = {}
+        self.place = np.array([number.setdefault(d, len(number)) for d in digests], dtype=np.int64)
+        self.digests = list(number)
+        _, self.first, self.counts = np.unique(self.place, return_index=True, return_counts=True)
+        self.sums = np.zeros((len(number), encoder.dim), dtype=np.float32)
+        self.known = np.zeros((len(views), len(number)), dtype=bool)
 
-    def add(self, digests: list[bytes], embeddings: Floats) -> None:
-        while digests:
-            start = len(self.digests)
-            count = min(len(digests), SEGMENT - start)
-            self.block[start : start + count] = embeddings[:count]
-            self.digests += digests[:count]
-            digests, embeddings = digests[count:], embeddings[count:]
-            if len(self.digests) == SEGMENT:
-                self.flush()
+    def unfinished(self, places: Places) -> Places:
+        return places[~self.known[:, places].all(0)]
 
-    def flush(self) -> None:
-        if self.digests:
-            self.cache.put(self.digests, self.block[: len(self.digests)])
-        self.digests = []
+    def look_up(self, places: Places) -> int:
+        """Take what the caches know; returns the number of rows that this finished."""
+        missing = self.unfinished(places)
+        for view, cache in enumerate(self.caches):
+            asked = missing[~self.known[view, missing]]
+            found, there = cache.find([self.digests[place] for place in asked])
+            self._add(view, asked[there], found[there])
+        return int(self.counts[missing[self.known[:, missing].all(0)]].sum())
 
+    def encode(self, places: Places, make: Make, advance: Advance) -> None:
+        """Encode what is still missing of these places, and keep it."""
+        advance(self.look_up(places))  # another process may have done it meanwhile
+        left = self.unfinished(places)
+        lacks = ~self.known[:, left]
+        # One block: small arrays kept between batches of pixels would leave holes in memory that
+        # no later batch fits into, gigabytes of them.
+        blocks = np.empty((*lacks.shape, self.encoder.dim), dtype=np.float32)
+        start = 0
+        for inputs in make(self.first[left].tolist()) if len(left) else ():
+            now = slice(start, start + len(inputs))
+            for view, lack, block in zip(self.views, lacks[:, now], blocks[:, now], strict=True):
+                if lack.any():
+                    chosen = inputs if lack.all() else inputs[torch.from_numpy(lack)]
+                    block[lack] = self.encoder.encode(view(chosen)).numpy()
+            start += len(inputs)
+            advance(int(self.counts[left[now]].sum()))
+        for number, (cache, lack) in enumerate(zip(self.caches, lacks, strict=True)):
+            cache.put([self.digests[place] for place in left[lack]], blocks[number, lack])
+            self._add(number, left[lack], blocks[number, lack])
 
-def _same(inputs: Tensor) -> Tensor:
-    return inputs
-
-
-def _mirror(inputs: Tensor) -> Tensor:
-    return inputs.flip(-1)
+    def _add(self, view: int, places: Places, embeddings: Floats) -> None:
+        self.sums[places] += embeddings
+        self.known[view, places] = True
 
 
 def batch_size(encoder: Encoder) -> int:
@@ -200,6 +190,7 @@ def _readable(part: ImageSplit) -> list[str]:
     lost = [name for name, digest in zip(part.names, digests, strict=True) if len(digest) != 64]
     if lost:
         raise InputError(
-            f"{counted(len(lost), 'image')} cannot be read, such as {lost[0]}: mend or skip them"
+            f"{counted(len(lost), 'image')} cannot be read, such as {shown(lost[0])}",
+            "repair or remove them",
         )
     return digests

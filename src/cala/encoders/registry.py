@@ -167,12 +167,12 @@ def _unknown(uri: str) -> InputError:
             field="encoder",
             code="untrained",
         )
-    if os.path.isdir(uri):
-        detail, fix = f"{shown(uri)} contains no {FILE}", "give a folder that `cala train` wrote"
-        return InputError(detail, fix, field="encoder", code="no_file")
     prefix, colon, rest = uri.partition(":")
-    if uri.endswith(".safetensors") or (not colon and os.path.basename(uri) != uri):
-        return InputError(f"there is no encoder file {shown(uri)}", field="encoder", code="no_file")
+    path = os.path.join(uri, FILE) if os.path.isdir(uri) else uri
+    if path.endswith(".safetensors") or (not colon and os.path.basename(uri) != uri):
+        detail = f"there is no encoder file {shown(path)}"
+        fix = "give a file or folder that `cala train` wrote"
+        return InputError(detail, fix, field="encoder", code="no_file")
     near = difflib.get_close_matches(prefix, LOADERS if colon else [*ENCODERS, *ARCHITECTURES], n=1)
     meant = "".join([*near, colon, rest])
     hint = f"did you mean '{shown(meant)}'? " if near else ""

@@ -54,9 +54,7 @@ class Transform:
         check_choice("fit", self.fit, FITS)
         check_choice("filter", self.filter, FILTERS)
         if not 1 <= self.size <= self.resize:
-            raise InputError(
-                f"size is {self.size}", f"use 1 to {self.resize} (resize)", field="size"
-            )
+            raise InputError(f"size is {self.size}", f"use 1 to {self.resize}", field="size")
         if min(self.std) <= 0:
             raise InputError(f"std is {self.std}", "use three numbers above 0", field="std")
 
@@ -120,13 +118,8 @@ class Transform:
 
 def _three_channels(image: Pixels) -> Pixels:
     """(h, w), (h, w, 1) or (h, w, 3) uint8 -> (h, w, 3)."""
-    channels = image.shape[2] if image.ndim == 3 else 1
-    if (
-        image.dtype != np.uint8
-        or image.ndim not in (2, 3)
-        or not image.size
-        or channels not in (1, 3)
-    ):
+    channels = {2: 1, 3: image.shape[-1]}.get(image.ndim)
+    if image.dtype != np.uint8 or not image.size or channels not in (1, 3):
         detail = f"an image is {image.dtype} {image.shape}"
         raise InputError(detail, "give (h, w, 3) uint8 arrays", field="images")
     if channels == 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from cala.core.cala import normalise
 from cala.errors import InputError
 from cala.heads import Head
-from cala.model.knowledge import UNKNOWN, Knowledge
+from cala.model.version import UNKNOWN, Features, ModelVersion
 
 ROWS = 4096
 MODES = ("on", "off", "report")
@@ -45,11 +46,33 @@ class Why:
 class Prediction:
     """One photo's answer.
 
-    label : the best class, or `unknown`
-    best, probability : the best class whether or not it fits, and how likely it is
-    familiarity : share of genuine photos of such a class that look no more familiar; NaN where
-        the model cannot tell
-    top : the likeliest classes with their probabilities
+    Parameters
+    ----------
+    image : str
+        Path or name of the photo.
+    label : str
+        The best class, or "unknown".
+    best : str
+        The best class whether or not it fits.
+    kind : str
+        "known" if `best` was there at `fit`, "new" if it was added.
+    probability : float
+        How likely `best` is among the model's classes.
+    familiarity : float
+        Fraction of genuine photos of such a class that look no more familiar; NaN where the model
+        cannot tell.
+    unknown : bool
+        Whether no class fits.
+    top : tuple of (str, float)
+        The likeliest classes with their probabilities.
+    why : Why, optional
+        The closest classes, and the answer without the adapter.
+
+    Examples
+    --------
+    >>> sure = Prediction("a.jpg", "robin", "robin", "known", 0.98, 0.4, False, (("robin", 0.98),))
+    >>> sure.label, sure.to_json()["probability"]
+    ('robin', 0.98)
     """
 
     image: str
@@ -84,9 +107,9 @@ class Prediction:
 
 
 def predict(
-    knowledge: Knowledge,
-    features: NDArray[np.float32],
-    names: tuple[str, ...],
+    current: ModelVersion,
+    features: Features,
+    names: Sequence[str],
     *,
     top: int = 1,
     unknown: str = "on",
@@ -95,14 +118,14 @@ def predict(
 ) -> list[Prediction]:
     """Answers for photos (n, d) called `names`."""
     if unknown not in MODES:
-        raise InputError(f"unknown is {unknown!r}: give on, off or report")
+        raise InputError(f"unknown is {unknown!r}", "use on, off or report", field="unknown")
     if isinstance(top, bool) or not isinstance(top, int) or top < 1:
-        raise InputError(f"top is {top!r}: give a whole number, at least 1")
-    rate = knowledge.reject if reject is None else reject
+        raise InputError(f"top is {top!r}", "use a whole number, at least 1", field="top")
+    rate = current.reject if reject is None else reject
     answers: list[Prediction] = []
     for start in range(0, len(features), ROWS):
         part = slice(start, start + ROWS)
-        answers += _part(knowledge, features[part], names[part], top, unknown, rate, why)
+        answers += _part(current, features[part], names[part], top, unknown, rate, why)
     return answers
 
 
@@ -115,27 +138,27 @@ class _Scores:
     shift: NDArray[Any]
 
     @classmethod
-    def of(cls, head: Head, features: NDArray[np.float32]) -> _Scores:
+    def of(cls, head: Head, features: Features) -> _Scores:
         unit = head.embed(features.astype(head.dtype, copy=False))
         return cls(unit[:, : head.dim], head.host.unit_logits(unit), head.shift)
 
 
 def _part(
-    knowledge: Knowledge,
-    features: NDArray[np.float32],
-    names: tuple[str, ...],
+    current: ModelVersion,
+    features: Features,
+    names: Sequence[str],
     top: int,
     unknown: str,
     rate: float,
     why: bool,
 ) -> list[Prediction]:
-    head, labels = knowledge.classifier.head_, knowledge.names
+    head, labels = current.classifier.head_, current.names
     scores = _Scores.of(head, features)
     shares = head.probabilities(scores.plain + scores.shift)
     columns = largest(shares, top)
     values = np.take_along_axis(shares, columns, 1)
-    fits = _familiarity(knowledge, scores) if unknown != "off" else [float("nan")] * len(names)
-    reasons = _reasons(knowledge, scores, max(top, 3)) if why else [None] * len(names)
+    fits = _familiarity(current, scores) if unknown != "off" else [float("nan")] * len(names)
+    reasons = _reasons(current, scores, max(top, 3)) if why else [None] * len(names)
     answers = []
     for row, (best, share) in enumerate(zip(columns.tolist(), values.tolist(), strict=True)):
         order = [labels[column] for column in best]
@@ -145,7 +168,7 @@ def _part(
                 image=names[row],
                 label=UNKNOWN if strange and unknown == "on" else order[0],
                 best=order[0],
-                kind=knowledge.kind_at(best[0]),
+                kind=current.kind_at(best[0]),
                 probability=share[0],
                 familiarity=fits[row],
                 unknown=strange,
@@ -161,17 +184,17 @@ def largest(values: NDArray[Any], count: int) -> NDArray[np.int64]:
     return np.argsort(-values, axis=1, kind="stable")[:, :count]
 
 
-def _familiarity(knowledge: Knowledge, scores: _Scores) -> list[float]:
+def _familiarity(current: ModelVersion, scores: _Scores) -> list[float]:
     """NaN where the model cannot tell."""
-    head, rejection = knowledge.classifier.head_, knowledge.classifier.rejection_
+    head, rejection = current.classifier.head_, current.classifier.rejection_
     if not rejection.is_on:
         return [float("nan")] * len(scores.plain)
     return rejection.p_values(scores.plain, head.table.counts, head.n_base).tolist()
 
 
-def _reasons(knowledge: Knowledge, scores: _Scores, count: int) -> list[Why | None]:
-    labels = knowledge.names
-    cosines = scores.unit @ normalise(knowledge.classifier.head_.prototypes).T
+def _reasons(current: ModelVersion, scores: _Scores, count: int) -> list[Why | None]:
+    labels = current.names
+    cosines = scores.unit @ normalise(current.classifier.head_.prototypes).T
     best = largest(scores.plain + scores.shift, count)
     without = scores.plain.argmax(1).tolist()
     reasons: list[Why | None] = []
@@ -179,7 +202,7 @@ def _reasons(knowledge: Knowledge, scores: _Scores, count: int) -> list[Why | No
         closest = tuple(
             Relative(
                 labels[column],
-                knowledge.kind_at(column),
+                current.kind_at(column),
                 float(cosines[row, column]),
                 float(scores.plain[row, column]),
                 float(scores.shift[column]),

@@ -20,24 +20,20 @@ LONGEST = 200
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestKey:
     """A request with a key: digests of the key and of what it asks for."""
 
     key: str
     body: str
 
     @classmethod
-    def of(cls, key: str | None, *what: Any) -> Asked | None:
+    def of(cls, key: str | None, *what: Any) -> RequestKey | None:
         if key is None:
             return None
         if not 1 <= len(key) <= LONGEST or not key.isprintable():
-            raise Problem(
-                422,
-                "bad_value",
-                f"the key has {len(key)} characters",
-                field="Idempotency-Key",
-                fix=f"give 1 to {LONGEST} printable characters, such as a UUID",
-            )
+            detail = f"the key has {len(key)} characters"
+            fix = f"use 1 to {LONGEST} printable characters, such as a UUID"
+            raise Problem("bad_value", detail, fix, field="Idempotency-Key")
         return cls(_digest(key), _digest(json.dumps(what)))
 
     def entry(self, answer: dict[str, Any]) -> dict[str, Any]:
@@ -45,7 +41,7 @@ class Asked:
         return {"request": {"key": self.key, "body": self.body, "answer": answer}}
 
 
-class Repeats:
+class KnownRequests:
     """Answers by key: those of this process, and those that the journal remembers.
 
     Requests that changed nothing are not in the journal; they change nothing again.
@@ -54,7 +50,7 @@ class Repeats:
     def __init__(self) -> None:
         self._answers: OrderedDict[str, tuple[str, dict[str, Any]]] = OrderedDict()
 
-    def find(self, asked: Asked | None, snapshot: Snapshot) -> dict[str, Any] | None:
+    def find(self, asked: RequestKey | None, snapshot: Snapshot) -> dict[str, Any] | None:
         """The answer to the same request; a problem where the key was used for another one."""
         if asked is None:
             return None
@@ -63,16 +59,12 @@ class Repeats:
             return None
         body, answer = found
         if body != asked.body:
-            raise Problem(
-                409,
-                "key_reused",
-                "this key was used for another request",
-                field="Idempotency-Key",
-                fix="give every request a key of its own, and only its repeats the same one",
-            )
+            detail = "this key was used for another request"
+            fix = "give every request a key of its own, and only its repeats the same one"
+            raise Problem("key_reused", detail, fix, field="Idempotency-Key")
         return answer
 
-    def keep(self, asked: Asked | None, answer: dict[str, Any]) -> None:
+    def keep(self, asked: RequestKey | None, answer: dict[str, Any]) -> None:
         if asked is not None:
             self._answers[asked.key] = (asked.body, answer)
             while len(self._answers) > MOST:

@@ -1,7 +1,8 @@
-"""The row that shots of a new class add to the table, as a module that can be traced.
+"""What stands before and behind the encoder in the graph, as torch modules that can be traced.
 
-These are the formulas of `Head.new_row`, on tensors: prototype (Eq. 2), similarity to base (Eq. 6),
-adapter (Eq. 7) and shift (Eq. 8). `cala.export.check` compares them with the head's own.
+The row that shots of a new class add to the table follows the formulas of `Head.new_row`, on
+tensors: prototype (Eq. 2), similarity to base (Eq. 6), adapter (Eq. 7) and shift (Eq. 8).
+`cala.export.export.check_tail` compares them with the head's own.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from torch import Tensor, nn
 
 from cala.core.cala import TINY
 from cala.core.rows import Array
+from cala.encoders.onnx_loader import pooled
+from cala.encoders.transform import Transform
 from cala.errors import InputError
 from cala.heads import Head
 
@@ -23,6 +26,69 @@ Step = Callable[[Tensor], Tensor]
 def unit_length(x: Tensor) -> Tensor:
     """`cala.core.cala.normalise` of rows (n, d)."""
     return x / x.norm(dim=1, keepdim=True).clamp_min(TINY)
+
+
+class Front(nn.Module):
+    """(n, size, size, 3) uint8 -> the encoder's inputs (n, 3, size, size).
+
+    mirrored : (2n, ...), the mirror images behind the images, for models with `tta` flip
+    channels_last, half : for networks that want their input so
+    """
+
+    def __init__(
+        self, transform: Transform, mirrored: bool, channels_last: bool = False, half: bool = False
+    ) -> None:
+        super().__init__()
+        self.transform, self.mirrored = transform, mirrored
+        self.channels_last, self.half_precision = channels_last, half
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = self.transform.normalise(images)
+        if self.mirrored:
+            x = torch.cat([x, x.flip(-1)])
+        if self.channels_last:
+            x = x.permute(0, 2, 3, 1)
+        return x.half() if self.half_precision else x
+
+
+class Tail(nn.Module):
+    """The encoder's output and a table -> logits, embedding, and the row of a new class.
+
+    weights : (C, d), bias : (C,), see `Head.linear_form`; the last two outputs read the whole
+    batch as shots of one new class, see `Head.new_row`
+    """
+
+    def __init__(self, head: Head, mirrored: bool) -> None:
+        super().__init__()
+        self.dim, self.mirrored = head.dim, mirrored
+        self.metric, self.new_class = Metric(head), NewClass(head)
+
+    def forward(
+        self, features: Tensor, weights: Tensor, bias: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        x = pooled(features.float())
+        if self.mirrored:
+            x = x.reshape(2, -1, self.dim).mean(0)
+        unit = self.metric(x)
+        return unit @ weights.T + bias, unit, *self.new_class(unit)
+
+
+class Metric(nn.Module):
+    """`cala.core.metric`: embeddings (n, d) -> unit vectors (n, d)."""
+
+    def __init__(self, head: Head) -> None:
+        super().__init__()
+        metric = head.host.metric  # type: ignore[attr-defined]
+        if metric.name not in ("cosine", "whitened"):
+            detail = f"the metric {metric.name} has no form in ONNX"
+            raise InputError(detail, field="metric", code="no_onnx_form")
+        self.whitening = [torch.from_numpy(array).float() for array in metric.arrays().values()]
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.whitening:
+            mean, matrix = self.whitening
+            x = (unit_length(x.sign() * x.abs().sqrt()) - mean) @ matrix
+        return unit_length(x)
 
 
 class NewClass(nn.Module):
@@ -79,7 +145,8 @@ class Shift(nn.Module):
         }
         self.recipe: Any = head.trained_as  # type: ignore[attr-defined]
         if self.recipe.adapter not in ADAPTERS:
-            raise InputError(f"an adapter of the kind {self.recipe.adapter} has no form in ONNX")
+            detail = f"an adapter of the kind {self.recipe.adapter} has no form in ONNX"
+            raise InputError(detail, field="method", code="no_onnx_form")
         self.beta, self.arrays = ADAPTERS[self.recipe.adapter], arrays
         self.base = _tensor(state["tensors"]["reference"])
         self.gamma, self.delta = float(state["meta"]["gamma"]), float(state["meta"]["delta"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import logging
 import os
@@ -15,14 +16,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import h11
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from cala.app.connections import Impatient
 from cala.app.factory import create_app
-from cala.app.first import FirstTime
-from cala.app.looking import DECODER
+from cala.app.photo_encoder import DECODER
 from cala.app.settings import Settings
+from cala.app.setup import SetupApp
 from cala.encoders import load_encoder
 from cala.errors import InputError
 from cala.files import reason, shown
@@ -30,10 +32,46 @@ from cala.model import Model
 from cala.model.fitting import DEFAULT_ENCODER
 from cala.store import Store
 
+HEAD = 15.0  # seconds for the head of a request, and for the rest of one that was answered
 IDLE = 30  # seconds that a connection may stay open without a request
 CONNECTIONS = 1000
 M_ARENA_MAX = -8  # from malloc.h
 GRACE = 120  # seconds for what was accepted, once the end has come
+
+
+class TimedProtocol(H11Protocol):
+    """Uvicorn's own, which waits for ever for two things: the end of a head that has begun, and
+    the end of a body that nobody reads because the request has been answered already.
+    """
+
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._watch(True)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch(self.conn.their_state is h11.IDLE or self._unread())
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._unread():
+            self._watch(True)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._watch(False)
+        super().connection_lost(exc)
+
+    def _unread(self) -> bool:
+        return self.conn.our_state is h11.DONE and self.conn.their_state is h11.SEND_BODY
+
+    def _watch(self, waiting: bool) -> None:
+        if waiting and self._late is None:
+            self._late = self.loop.call_later(HEAD, self.timeout_keep_alive_handler)
+        elif not waiting and self._late is not None:
+            self._late.cancel()
+            self._late = None
 
 
 def run(model: Model, settings: Settings, port: int, say: Callable[[str], object]) -> None:
@@ -54,12 +92,13 @@ def run_first(
     """Serve a model that is not there yet: the page asks for photos of its first classes."""
     Store(path).check_free()
     if not path.absolute().parent.is_dir():
-        raise InputError(
-            f"{shown(path.parent)} is no folder: make it first, or choose another name"
-        )
-    load_encoder(encoder or DEFAULT_ENCODER, device)  # what is wrong with it is said before photos
+        fix = "create it, or choose another name"
+        raise InputError(f"{shown(path.parent)} is not a directory", fix, field="model")
+    load_encoder(
+        encoder or DEFAULT_ENCODER, device
+    )  # report what is wrong with it before photos come
     listener = listen(settings.host, port)
-    app = FirstTime(path, settings, encoder, device)
+    app = SetupApp(path, settings, encoder, device)
     serve(app, listener, f"{shown(path)}: no model yet, the page asks for its first photos", say)
 
 
@@ -69,7 +108,7 @@ def serve(app: ASGIApp, listener: socket.socket, about: str, say: Callable[[str]
     # Paths may hold what people typed; the access log of the server would keep all of it.
     config = uvicorn.Config(
         app,
-        http=Impatient,
+        http=TimedProtocol,
         log_config=None,
         log_level="warning",
         access_log=False,
@@ -117,10 +156,8 @@ def listen(host: str, port: int) -> socket.socket:
         listener.listen(128)  # from here on nobody is turned away
         return listener
     except (OSError, OverflowError, UnicodeError) as error:
-        raise InputError(
-            f"cannot listen on {shown(host)}:{port} ({reason(error)}): choose another --port or "
-            "--host"
-        ) from error
+        detail = f"cannot listen on {shown(host)}:{port} ({reason(error)})"
+        raise InputError(detail, "choose another --port or --host", field="port") from error
 
 
 def address(listener: socket.socket) -> str:
