@@ -175,7 +175,7 @@ def test_rename(model, photos):
     [
         (lambda m: m.forget("heron"), "name", "no_such_class"),
         (lambda m: m.rename("heron", "x"), "name", "no_such_class"),
-        (lambda m: m.rename("class 1", "class 2"), None, "bad_value"),
+        (lambda m: m.rename("class 1", "class 2"), None, "label_taken"),
         (lambda m: m.rename("class 1", "unknown"), "name", "bad_value"),
         (lambda m: m.rename("class 1", " "), "name", "bad_value"),
         (lambda m: m.rename("class 1", "class 1"), "name", "bad_value"),
