@@ -130,7 +130,7 @@ def media_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def install(app: FastAPI) -> None:
+def install_handlers(app: FastAPI) -> None:
     """Every error leaves as a problem, those of the framework too."""
 
     @app.exception_handler(CalaError)
