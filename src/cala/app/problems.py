@@ -95,12 +95,9 @@ def as_problem(error: CalaError, field: str | None = None) -> Problem:
         return error
     if isinstance(error, ImageError):
         return Problem("bad_image", error.detail, f"send a {', '.join(FORMATS)}", field=field)
-    if error.code in STATUS:
-        code = error.code
-    elif isinstance(error, StateError):
+    code = "bad_value" if isinstance(error, InputError) else "internal"
+    if isinstance(error, StateError):
         code = "not_possible_now"
-    else:
-        code = "bad_value" if isinstance(error, InputError) else "internal"
     return Problem(code, error.detail, error.fix, field=field or error.field)
 
 

@@ -124,7 +124,8 @@ class Store:
     >>> first = Content({"name": "birds"}, {"base": {"x": numpy.zeros(2)}})
     >>> store.create(first, JournalEntry("fit"))
     1
-    >>> store.change(lambda old: (Content({"name": "more birds"}, old.groups), JournalEntry("rename")))
+    >>> renamed = Content({"name": "more birds"}, first.groups)
+    >>> store.change(lambda old: (renamed, JournalEntry("rename")))
     2
     >>> store.undo(), store.read().meta
     (3, {'name': 'birds'})
