@@ -49,12 +49,15 @@ def test_an_archive_that_is_cut_short(tmp_path):
     ("changes", "message"),
     [
         ({"meta": {b"label_names": [b"a"]}}, "meta: has no fine_label_names"),
-        ({"meta": {b"fine_label_names": [b"a", b"b"]}}, "train: has label 2"),
+        ({"meta": {b"fine_label_names": [b"a", b"b"]}}, r"train: .* must be below 2"),
         ({"train": {b"labels": [1]}}, "train: has no array of images"),
         ({"train": [1, 2]}, "train holds list"),
         ({"test": cifar_content("test") | {b"fine_labels": [0]}}, "has 6 images and 1 labels"),
         ({"test": cifar_content("test") | {b"fine_labels": None}}, "is it CIFAR-10"),
-        ({"test": cifar_content("test") | {b"data": np.zeros((6, 9), np.uint8)}}, "9 values"),
+        (
+            {"test": cifar_content("test") | {b"data": np.zeros((6, 9), np.uint8)}},
+            "test: has no array of images",
+        ),
         ({"test": cifar_content("test") | {b"data": np.zeros((6, 3072))}}, "a call of dtype"),
     ],
 )

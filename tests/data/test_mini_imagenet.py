@@ -169,3 +169,11 @@ def test_the_sample_lacks_exactly_what_it_lacks(mini_sample):
     images = open_images(mini_sample)
     draw = canonical_rows(load_protocol("mini_imagenet"), images)
     assert images.train.names[draw.rows[0][0]] == "n0354414300000811.jpg"
+
+
+def test_lists_without_an_image(tmp_path):
+    mini_imagenet(tmp_path)
+    for part in ("train", "test"):
+        (tmp_path / "split" / f"{part}.csv").write_text("filename,label\n")
+    with refused(code="no_images"):
+        open_images(tmp_path)

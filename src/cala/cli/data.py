@@ -12,7 +12,7 @@ import typer
 
 from cala.cli.options import KIND
 from cala.cli.progress import progress
-from cala.files import counted, shown
+from cala.files import counted, preview, shown
 
 if TYPE_CHECKING:
     from cala.data.check import Coverage, DataReport
@@ -122,12 +122,12 @@ def _coverage_lines(c: Coverage, limit: int) -> Iterator[str]:
         ("missing shots", c.missing_shots),
     ):
         if names:
-            yield f"  {what} ({len(names):,}): {_some(names, limit)}"
+            yield f"  {what} ({len(names):,}): {preview(names, limit)}"
     for part, short in c.short.items():
         if short:
             total, classes = f"{sum(short.values()):,}", counted(len(short), "class")
             each = [f"{name} {n:,}" for name, n in short.items()]
-            yield f"  missing {part} ({total} in {classes}): {_some(each, limit)}"
+            yield f"  missing {part} ({total} in {classes}): {preview(each, limit)}"
 
 
 def _embedding_lines(r: DataReport, limit: int) -> Iterator[str]:
@@ -146,11 +146,11 @@ def _embedding_lines(r: DataReport, limit: int) -> Iterator[str]:
     yield f"scale: {'not given' if r.scale is None else f'{r.scale:g}'}"
     yield f"held-out rows: {held}"
     yield f"fake classes: {fakes}"
-    yield f"class names: {_some(r.class_names or (), limit) or 'none'}"
+    yield f"class names: {preview(r.class_names or (), limit) or 'none'}"
     yield f"file names: {' and '.join(r.names) or 'none'}"
     yield from _provenance_lines(r.provenance or {}, limit)
     if r.ignored:
-        yield f"ignored, not known to cala: {_some(r.ignored, limit)}"
+        yield f"ignored, not known to cala: {preview(r.ignored, limit)}"
     yield "in order"
 
 
@@ -186,11 +186,6 @@ def _text(value: Any, limit: int) -> str:
     if value is None or isinstance(value, bool):
         return {None: "none", True: "yes", False: "no"}[value]
     return shown(value)
-
-
-def _some(names: Sequence[str], limit: int) -> str:
-    more = f" and {len(names) - limit:,} more" if len(names) > limit else ""
-    return ", ".join(shown(name) for name in names[:limit]) + more
 
 
 def _listed(title: str, lines: Sequence[str], limit: int) -> Iterator[str]:
