@@ -187,37 +187,28 @@ def _parsed(text: str) -> Meta:
 
 def newer(path: Path, found: str, known: int) -> InputError:
     """The error for a file that a later version of this program wrote."""
-    return InputError(
-        f"{shown(path)} was written by a newer cala ({found}; this one reads up to {known})",
-        "use that version of cala",
-        field="path",
-        code="newer_file",
-    )
+    what = f"was written by a newer cala ({found}; this one reads up to {known})"
+    return _error(path, what, "use that version of cala", "newer_file")
 
 
 def not_written(path: Path, error: Exception) -> InputError:
     """The error for a file that cannot be written."""
-    before = "; the file before it is still there" if path.exists() else ""
-    return InputError(
-        f"{shown(path)} cannot be written ({reason(error)}){before}",
-        "free some space, or choose another folder",
-        field="path",
-        code="not_written",
-    )
+    before = "; the file before it is still there" if path.is_file() else ""
+    what = f"cannot be written ({reason(error)}){before}"
+    return _error(path, what, "free some space, or choose another folder", "not_written")
 
 
 def _missing(path: Path) -> InputError:
-    detail = f"{shown(path)} does not exist"
-    return InputError(detail, "check the path", field="path", code="missing_file")
+    return _error(path, "does not exist", "check the path", "missing_file")
 
 
 def _other(path: Path, kind: str, why: str) -> InputError:
-    return InputError(
-        f"{shown(path)} is not a file of kind {kind} ({why})",
-        "check the path",
-        field="path",
-        code="other_kind",
-    )
+    what = f"is not a file of kind {kind} ({why})"
+    return _error(path, what, "check the path", "other_kind")
+
+
+def _error(path: Path, what: str, fix: str, code: str) -> InputError:
+    return InputError(f"{shown(path)} {what}", fix, field="path", code=code)
 
 
 @contextmanager
@@ -235,7 +226,7 @@ def _opened(path: Path, fix: str) -> Iterator[Any]:
     except SafetensorError as error:
         why = "it is cut short, or not a safetensors file"
         raise DamagedFile(shown(path), why, fix) from error
-    except (OSError, KeyError, ValueError, TypeError) as error:
+    except (OSError, KeyError, ValueError, TypeError, RecursionError) as error:
         raise DamagedFile(shown(path), reason(error), fix) from error
 
 
@@ -307,11 +298,8 @@ class StoredTensors:
     @contextmanager
     def _slice(self, name: str) -> Iterator[Any]:
         with _opened(self.path, self.fix) as file:
-            part = file.get_slice(name)
-            if (tuple(part.get_shape()), part.get_dtype()) != (
-                self.shapes[name],
-                self.dtypes[name],
-            ):
+            part, known = file.get_slice(name), (self.shapes[name], self.dtypes[name])
+            if (tuple(part.get_shape()), part.get_dtype()) != known:
                 raise ValueError("it was replaced while it was being read")
             yield part
 
@@ -335,11 +323,7 @@ def locked(path: Path, what: str, timeout: float = -1) -> Iterator[None]:
             f"{what} is in use by another process", "wait until it has finished", code="in_use"
         ) from None
     except OSError as error:
-        raise InputError(
-            f"{what} cannot be locked ({reason(error)})",
-            "check that you may write there, or choose another folder",
-            code="not_written",
-        ) from error
+        raise not_written(path, error) from error
     try:
         yield
     finally:

@@ -76,7 +76,7 @@ def test_half_precision_when_asked(tmp_path, suffix):
     )
     halved = data.fakes.features.astype(np.float16).astype(np.float32)
     np.testing.assert_array_equal(again.fakes.features, halved, strict=True)
-    with pytest.raises(InputError, match="x_train has numbers beyond 65,504"):
+    with refused("65,504", field="x_train"):
         save_embeddings(half, replace(data, x_train=data.x_train * 1e6), half=True)
 
 
@@ -85,7 +85,7 @@ def test_what_cannot_be_saved(tmp_path):
     view = data.dev(1, seed=0, keep=[])
     with pytest.raises(InputError, match="this is a view"):
         save_embeddings(tmp_path / "a.npz", view)
-    with pytest.raises(InputError, match="provenance is no JSON"):
+    with refused(field="provenance"):
         save_embeddings(tmp_path / "a.npz", replace(data, provenance={"a": {1, 2}}))
     with refused(r"\(3,\)", field="names_train"):
         save_embeddings(tmp_path / "a.npz", replace(data, names_train=("a", "b", "c")))

@@ -124,10 +124,12 @@ def _suffix(path: Path) -> str:
 
 def checked(source: object, members: Members) -> dict[str, Any]:
     """The fields of `Embeddings` from the members of a file; `source` is for messages."""
-    return _Checks(shown(source), members).fields()
+    return MemberChecks(shown(source), members).fields()
 
 
-class _Checks:
+class MemberChecks:
+    """Members of `source`, each as what it has to be; an error names what does not fit."""
+
     def __init__(self, source: str, members: Members) -> None:
         self.source, self.members = source, members
 

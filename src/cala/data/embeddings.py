@@ -12,7 +12,7 @@ import numpy as np
 
 from cala.core.fakes import FakePool
 from cala.core.rows import Array, Features, StoredRows, where
-from cala.data.embedding_files import PART, checked, read_members, write_members
+from cala.data.embedding_files import PART, TEXTS, checked, read_members, write_members
 from cala.data.protocol import Protocol
 from cala.data.shard_rows import shard_fields
 from cala.data.shards import is_shards
@@ -184,9 +184,9 @@ def save_embeddings(
     """
     path = Path(path)
     if data.usable is not None:
-        raise InputError("this is a view for a protocol or for development: save what it came from")
+        raise InputError("this is a view for a protocol or for development", "save the original")
     if isinstance(data.x_train, StoredRows) or isinstance(data.x_test, StoredRows):
-        raise InputError(f"{shown(path)}: these embeddings are in shards already: copy the folder")
+        raise InputError("these embeddings are in a folder of shards", "copy the folder")
     members = _members(data, half)
     checked(path, members)  # what could not be read again is refused before anything is written
     write_members(path, members, compress)
@@ -202,29 +202,25 @@ def _members(data: Embeddings, half: bool) -> dict[str, Array]:
         "fake": None if data.fakes is None else data.fakes.features,
         "pairs": None if data.fakes is None else data.fakes.pairs,
         "holdout": data.holdout,
+        "scale": data.scale,
         **{PART + name: values for name, values in data.parts.items()},
     }
-    members = {k: np.asarray(v) for k, v in found.items() if v is not None}
+    members = {name: np.asarray(values) for name, values in found.items() if values is not None}
     for name in ("x_train", "x_test", "fake"):
         if name in members and half:
             if np.abs(members[name]).max(initial=0) > HALF_MAX:
-                raise InputError(
-                    f"{name} has numbers beyond {HALF_MAX:,}, the limit of half precision: save "
-                    "it without half"
-                )
+                detail = f"{name} has numbers beyond {HALF_MAX:,}, the limit of half precision"
+                raise InputError(detail, "save it without half", field=name)
             members[name] = members[name].astype(np.float16)
-    if data.scale is not None:
-        members["scale"] = np.array(data.scale)
-    for name in ("class_names", "names_train", "names_test"):
-        texts = getattr(data, name)
-        if texts is not None:
-            members[name] = np.array(texts, dtype=str)
+    for name in TEXTS:
+        if getattr(data, name) is not None:
+            members[name] = np.array(getattr(data, name), dtype=str)
     if data.provenance is not None:
         try:
-            text = json.dumps(data.provenance, allow_nan=False)
+            members["provenance"] = np.array(json.dumps(data.provenance, allow_nan=False))
         except (TypeError, ValueError) as error:
-            raise InputError(f"provenance is no JSON ({shown(error)})") from error
-        members["provenance"] = np.array(text)
+            detail = f"provenance cannot be written as JSON ({shown(error)})"
+            raise InputError(detail, "use plain values", field="provenance") from error
     return members
 
 

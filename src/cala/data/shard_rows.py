@@ -156,9 +156,9 @@ class Shards:
             return None
         x, y = self.features("fake")[:], self.labels("fake")
         pairs = np.concatenate([part.members.read("pairs") for part in parts])
-        count = int(y.max()) + 1
+        count = max(1, int(y.max()) + 1)
         order = np.argsort(y, kind="stable")
-        if len(y) % count or not (y[order] == np.arange(count).repeat(len(y) // count)).all():
+        if len(y) % count or (y[order] != np.arange(count).repeat(len(y) // count)).any():
             raise parts[0].damaged("its fake classes do not have as many images each, from 0 on")
         both = pairs[order].reshape(count, -1, 2)
         if (both != both[:, :1]).any() or not (0 <= both.min() <= both.max() < len(self.classes)):

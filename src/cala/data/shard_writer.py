@@ -15,6 +15,7 @@ from typing_extensions import Self
 
 from cala import storage
 from cala.core.rows import Array
+from cala.data.embedding_files import MemberChecks
 from cala.data.shards import (
     CLASSES,
     DTYPES,
@@ -206,31 +207,27 @@ class ShardWriter:
     def _members(
         self, split: str, x: Any, y: Any, names: Sequence[str] | None, holdout: Any, pairs: Any
     ) -> dict[str, Array]:
-        x, dim, dtype = np.asarray(x), self.manifest.dim, self.manifest.dtype
-        n, classes = len(x) if x.ndim else 0, self.manifest.classes
-        _check("x", x, "fiub", (max(n, 1), dim), "real numbers")
+        given = {"x": x, "y": y, "holdout": holdout, "pairs": pairs}
+        arrays = {name: np.asarray(values) for name, values in given.items() if values is not None}
+        check = MemberChecks(shown(self.folder), arrays)
+        classes, dtype = self.manifest.classes, self.manifest.dtype
         with np.errstate(over="ignore"):
-            stored = x.astype(dtype)
+            stored = check.reals("x", ("n", self.manifest.dim)).astype(dtype)
+        n = len(stored)
         for row in np.flatnonzero(~np.isfinite(stored).all(1) | ~stored.any(1))[:1].tolist():
             named = f" ({shown(names[row])})" if names is not None and len(names) == n else ""
-            raise InputError(
-                f"row {row}{named} of x is all zero, or holds NaN, infinity or a number too large "
-                f"for {dtype}",
-                "leave it out, or store float32",
-                field="x",
-            )
+            why = f"row {row}{named} is all zero, or has a number too large for {dtype}"
+            check.fail("x", why, "leave it out, or store float32")
         most = np.iinfo(np.int64).max if split == "fake" else classes
-        members = {"x": stored, "y": _check("y", y, "iu", (n,), "integers", most).astype(np.int64)}
+        members = {"x": stored, "y": check.integers("y", (n,), most)}
         if names is not None:
             members |= _packed(names, n)
         if holdout is not None:
-            members["holdout"] = _check("holdout", holdout, "b", (n,), "bool").astype(np.uint8)
+            members["holdout"] = check.array("holdout", "b", "bool", (n,)).astype(np.uint8)
         if (pairs is None) != (split != "fake"):
-            detail = "pairs (n, 2) belong to split fake, and split fake needs them"
-            raise InputError(detail, field="pairs")
+            check.fail("pairs", "(n, 2) belong to split fake, and split fake needs them")
         if pairs is not None:
-            parents = _check("pairs", pairs, "iu", (n, 2), "integers", classes)
-            members["pairs"] = parents.astype(np.int64)
+            members["pairs"] = check.integers("pairs", (n, 2), classes)
         return members
 
     def finish(self) -> Path:
@@ -263,20 +260,6 @@ class ShardWriter:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def _check(
-    name: str, given: Any, kinds: str, shape: tuple[int, ...], what: str, below: int | None = None
-) -> Array:
-    """An array of the right kind and shape, with values in 0..below-1."""
-    values = np.asarray(given)
-    if values.shape != shape or values.dtype.kind not in kinds:
-        detail = f"{name} is {values.dtype} of shape {values.shape}"
-        raise InputError(detail, f"give {what} of shape {shape}", field=name)
-    bad = values[(values < 0) | (values >= below)] if below is not None else values[:0]
-    if bad.size:
-        raise InputError(f"{name} holds {bad.flat[0]}", f"use 0..{below - 1}", field=name)  # type: ignore[operator]
-    return values
 
 
 def _packed(names: Sequence[str], n: int) -> dict[str, Array]:

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
@@ -17,6 +18,7 @@ from cala.files import counted, shown
 from cala.registry import check_choice
 
 Floats = NDArray[np.float32]
+Places = NDArray[np.int64]
 Advance = Callable[[int], None]
 Make = Callable[[list[int]], Iterator[Tensor]]
 View = Callable[[Tensor], Tensor]
@@ -103,11 +105,10 @@ def encode_views(
     if tta == "flip":
         views["flip" if kind == "plain" else f"{kind}-flip"] = lambda inputs: inputs.flip(-1)
     work = _Work(encoder, views, digests)
-    everything = list(range(len(work.digests)))
+    everything = np.arange(len(work.digests))
     for start in range(0, len(everything), LOOK_UP):
         advance(work.look_up(everything[start : start + LOOK_UP]))
-    left = [place for place in everything if not work.done(place)]
-    size = turn or TURN
+    left, size = work.unfinished(everything), turn or TURN
     turns = [left[start : start + size] for start in range(0, len(left), size)]
     for wait in (False, True):  # first what no other process is encoding
         busy = []
@@ -118,74 +119,64 @@ def encode_views(
                 else:
                     busy.append(places)
         turns = busy
-    return work.result()
+    if len(views) > 1:
+        work.sums /= len(views)
+    return work.sums if len(work.sums) == len(digests) else work.sums[work.place]
 
 
 class _Work:
-    """Sums of the embeddings of different images over some views, as far as these are known.
+    """Embeddings of different images, summed over some views as far as these are known.
 
-    digests : of all images, each once; rows : for each of them, the rows that it is asked for in
+    digests : of all images, each once
+    place, first, counts : the place of each row among them; the first row of each, and how many
     """
 
     def __init__(self, encoder: Encoder, views: dict[str, View], digests: Sequence[bytes]) -> None:
         self.encoder, self.views = encoder, list(views.values())
         self.caches = [EmbeddingCache(encoder, view) for view in views]
-        by_digest: dict[bytes, list[int]] = {}
-        for row, digest in enumerate(digests):
-            by_digest.setdefault(digest, []).append(row)
-        self.digests, self.rows = list(by_digest), list(by_digest.values())
-        self.sums = np.zeros((len(self.rows), encoder.dim), dtype=np.float32)
-        self.known = np.zeros((len(views), len(self.rows)), dtype=bool)
+        number: dict[bytes, int] = {}
+        self.place = np.array([number.setdefault(d, len(number)) for d in digests], dtype=np.int64)
+        self.digests = list(number)
+        _, self.first, self.counts = np.unique(self.place, return_index=True, return_counts=True)
+        self.sums = np.zeros((len(number), encoder.dim), dtype=np.float32)
+        self.known = np.zeros((len(views), len(number)), dtype=bool)
 
-    def done(self, place: int) -> bool:
-        return bool(self.known[:, place].all())
+    def unfinished(self, places: Places) -> Places:
+        return places[~self.known[:, places].all(0)]
 
-    def look_up(self, places: list[int]) -> int:
+    def look_up(self, places: Places) -> int:
         """Take what the caches know; returns the number of rows that this finished."""
-        missing = [place for place in places if not self.done(place)]
+        missing = self.unfinished(places)
         for view, cache in enumerate(self.caches):
-            asked = [place for place in missing if not self.known[view, place]]
+            asked = missing[~self.known[view, missing]]
             found, there = cache.find([self.digests[place] for place in asked])
-            self._add(view, np.array(asked, dtype=np.int64)[there], found[there])
-        return sum(len(self.rows[place]) for place in missing if self.done(place))
+            self._add(view, asked[there], found[there])
+        return int(self.counts[missing[self.known[:, missing].all(0)]].sum())
 
-    def encode(self, places: list[int], make: Make, advance: Advance) -> None:
+    def encode(self, places: Places, make: Make, advance: Advance) -> None:
         """Encode what is still missing of these places, and keep it."""
         advance(self.look_up(places))  # another process may have done it meanwhile
-        left = [place for place in places if not self.done(place)]
-        lacks = [{place for place in left if not known[place]} for known in self.known]
+        left = self.unfinished(places)
+        lacks = ~self.known[:, left]
         # One block: small arrays kept between batches of pixels would leave holes in memory that
         # no later batch fits into, gigabytes of them.
-        blocks = [np.empty((len(lack), self.encoder.dim), np.float32) for lack in lacks]
-        kept: list[list[int]] = [[] for _ in self.views]
+        blocks = np.empty((*lacks.shape, self.encoder.dim), dtype=np.float32)
         start = 0
-        for inputs in make([self.rows[place][0] for place in left]) if left else ():
-            batch = left[start : start + len(inputs)]
-            for number, view in enumerate(self.views):
-                new = [i for i, place in enumerate(batch) if place in lacks[number]]
-                if new:
-                    chosen = inputs if len(new) == len(batch) else inputs[new]
-                    embeddings = self.encoder.encode(view(chosen)).numpy()
-                    first = len(kept[number])
-                    kept[number] += [batch[i] for i in new]
-                    blocks[number][first : first + len(new)] = embeddings
-            start += len(batch)
-            advance(sum(len(self.rows[place]) for place in batch))
-        for number, cache in enumerate(self.caches):
-            cache.put([self.digests[place] for place in kept[number]], blocks[number])
-            self._add(number, np.array(kept[number], dtype=np.int64), blocks[number])
+        for inputs in make(self.first[left].tolist()) if len(left) else ():
+            now = slice(start, start + len(inputs))
+            for view, lack, block in zip(self.views, lacks[:, now], blocks[:, now], strict=True):
+                if lack.any():
+                    chosen = inputs if lack.all() else inputs[torch.from_numpy(lack)]
+                    block[lack] = self.encoder.encode(view(chosen)).numpy()
+            start += len(inputs)
+            advance(int(self.counts[left[now]].sum()))
+        for number, (cache, lack) in enumerate(zip(self.caches, lacks, strict=True)):
+            cache.put([self.digests[place] for place in left[lack]], blocks[number, lack])
+            self._add(number, left[lack], blocks[number, lack])
 
-    def _add(self, view: int, places: NDArray[np.int64], embeddings: Floats) -> None:
+    def _add(self, view: int, places: Places, embeddings: Floats) -> None:
         self.sums[places] += embeddings
         self.known[view, places] = True
-
-    def result(self) -> Floats:
-        if len(self.views) > 1:
-            self.sums /= len(self.views)
-        place = np.empty(sum(map(len, self.rows)), dtype=np.int64)
-        for number, rows in enumerate(self.rows):
-            place[rows] = number
-        return self.sums if len(place) == len(self.sums) else self.sums[place]
 
 
 def batch_size(encoder: Encoder) -> int:
