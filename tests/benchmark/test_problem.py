@@ -71,7 +71,7 @@ def test_missing_shots_are_counted_and_the_first_is_named(tmp_path):
         InputError, match=r"3 of 500 published shots of cub200 are not in e\.npz"
     ) as e:
         load_problem("cub200", path, draws="canonical")
-    assert f"such as {first}" in str(e.value)
+    assert str(first) in e.value.detail
     usual = load_problem("cub200", path)
     assert usual.draws == tuple(f"random:{i}" for i in range(20))
     assert usual.notes[0].startswith("note: no canonical draw: 3 of 500")
