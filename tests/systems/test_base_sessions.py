@@ -22,7 +22,7 @@ from cala.systems.registry import SYSTEMS
 from cala.training.checkpoint import load_checkpoint
 from cala.training.images import base_rows, load_base
 from cala.training.loop import Trainer
-from cala.training.place import CHECKPOINT
+from cala.training.run_dir import CHECKPOINT
 from cala.training.session import BaseSession, augmentation, make_model, make_trainer, train_base
 from problems import first_of
 from scans import FIRST, IMAGES, N_BASE

@@ -123,13 +123,6 @@ def fit(
     >>> import cala
     >>> cala.fit("photos/", "birds").predict("new.jpg")  # doctest: +SKIP
     """
-    from cala.encoders import load_encoder
-    from cala.encoders.base import Encoder
-    from cala.encoders.embed import embed
-    from cala.encoders.fakes import fake_pool
-    from cala.encoders.leakage import held_out
-    from cala.encoders.registry import located
-
     store = Store(Path(out))
     wanted = _check(store, method, max_base_loss, reject, fakes)
     found = photos if isinstance(photos, ImageSet) else _opened(Path(photos), skip_bad)
@@ -139,6 +132,14 @@ def fit(
     if new.duplicates:
         text = f"left out {counted(new.duplicates, 'duplicate photo')}"
         notes.append(Note("duplicates", text))
+    # Everything above is cheap; torch is imported from here on.
+    from cala.encoders import load_encoder
+    from cala.encoders.base import Encoder
+    from cala.encoders.embed import embed
+    from cala.encoders.fakes import encode_fakes
+    from cala.encoders.leakage import held_out
+    from cala.encoders.registry import located
+
     coder = encoder if isinstance(encoder, Encoder) else load_encoder(encoder, device)
     pairs, each = _sizes(wanted, split)
     total, done = len(split) + pairs * each, 0
@@ -162,7 +163,7 @@ def fit(
     pool: FakePool | None = None
     if pairs:
         rows = np.arange(len(split))
-        pool = fake_pool(
+        pool = encode_fakes(
             split, rows, coder, pairs=pairs, images=each, tta=tta, seed=seed, advance=count
         )
     names = np.array([check_name(name) for name in found.classes], dtype=str)[split.labels]
