@@ -131,11 +131,15 @@ class SessionPlayer:
                 seconds.append(perf_counter() - start)
                 start = perf_counter()
                 seen = self.data.y_test < len(learner.head.classes)
-                unit = learner.encode(self.views[np.flatnonzero(seen)]).numpy()
+                unit = self._encoded(learner, seen)
                 encoding += perf_counter() - start
                 encoded += len(unit)
                 logits.append(learner.logits(unit, base[seen]))
         return SessionLogits(logits, seconds, encoding, encoded, learner.bytes)
+
+    def _encoded(self, learner: Learner, seen: Array) -> Array:
+        """Unit embeddings (m, d) of test rows, by a mask (n,), by the encoder as it is now."""
+        return learner.encode(self.views[np.flatnonzero(seen)]).numpy()
 
     @cached_property
     def views(self) -> Tensor:
