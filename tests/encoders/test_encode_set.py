@@ -12,7 +12,7 @@ from cala.core.fakes import LAMBDA_RANGE
 from cala.data.embeddings import load_embeddings, save_embeddings
 from cala.encoders import fakes
 from cala.encoders.encode import encode_set
-from cala.encoders.fakes import _digests, fake_pool
+from cala.encoders.fakes import _digests, encode_fakes
 from cala.errors import InputError
 from encoders.tiny import counting_encoder, noise_set
 
@@ -100,11 +100,11 @@ def test_an_encoder_of_other_images_finds_all_of_them_fair():
 def test_fakes_fit_into_memory(monkeypatch):
     monkeypatch.setattr("cala.encoders.fakes.PARENTS", 8 * 3 * 8 * 8)
     images, encoder = noise_set([50, 50], [1, 1]), counting_encoder()
-    pool = fake_pool(images.train, np.arange(100), encoder, pairs=1, images=30)
+    pool = encode_fakes(images.train, np.arange(100), encoder, pairs=1, images=30)
     assert pool.features.shape == (1, 30, 5)
     assert len(np.unique(pool.features[0], axis=0)) > 10
     with pytest.raises(InputError, match="0 fake classes"):
-        fake_pool(images.train, np.arange(100), encoder, pairs=0)
+        encode_fakes(images.train, np.arange(100), encoder, pairs=0)
 
 
 def test_fakes_are_the_same_however_few_parents_are_decoded_at_once(monkeypatch):
@@ -122,7 +122,9 @@ def test_fakes_are_the_same_however_few_parents_are_decoded_at_once(monkeypatch)
         monkeypatch.setattr(fakes, "MEMORY", memory)
         monkeypatch.setenv("CALA_CACHE", os.environ["CALA_CACHE"] + str(number))
         decoded.clear()
-        pools.append(fake_pool(images.train, np.arange(27), counting_encoder(), pairs=3, images=7))
+        pools.append(
+            encode_fakes(images.train, np.arange(27), counting_encoder(), pairs=3, images=7)
+        )
         assert max(decoded) <= max(2, memory // (3 * 8 * 8))
     for pool in pools[1:]:
         np.testing.assert_allclose(

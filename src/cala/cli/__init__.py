@@ -7,6 +7,7 @@ import inspect
 import signal
 import sys
 import threading
+import warnings
 
 import typer
 
@@ -28,9 +29,10 @@ from cala.cli import (
     serve,
     train,
 )
-from cala.errors import CalaError
+from cala.errors import CacheWarning, CalaError
 from cala.files import reason, shown
 
+_python_format = warnings.formatwarning
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 app = typer.Typer(
@@ -93,8 +95,22 @@ def _stop(*_: object) -> None:
     raise Stopped
 
 
+def _format_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    line: str | None = None,
+) -> str:
+    """Notes for the user are one line; other warnings say where they come from."""
+    if issubclass(category, CacheWarning):
+        return f"note: {message}\n"
+    return _python_format(message, category, filename, lineno, line)
+
+
 def main() -> None:
     """Entry point: a user's error is one line and exit code 2, never a traceback."""
+    warnings.formatwarning = _format_warning
     first = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGINT, _stop) if first else None
     try:

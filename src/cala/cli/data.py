@@ -45,10 +45,12 @@ def check(
 
     Example: cala data check ~/CUB_200_2011
     """
-    from cala.data.check import check as look
+    from cala.data.check import check_data
 
     with progress(as_json):
-        report = look(path, dataset, **({} if max_pixels is None else {"max_pixels": max_pixels}))
+        report = check_data(
+            path, dataset, **({} if max_pixels is None else {"max_pixels": max_pixels})
+        )
     if as_json:
         typer.echo(json.dumps(report.as_json(), indent=1, ensure_ascii=False))
     else:

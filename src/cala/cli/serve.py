@@ -54,7 +54,7 @@ def serve(
 
     for module in ("fastapi", "python_multipart", "prometheus_client", "uvicorn"):
         import_extra(module, "serve")
-    from cala.app.server import run, run_first
+    from cala.app.server import run_service, run_setup
     from cala.app.settings import Settings
     from cala.store import is_store
 
@@ -62,6 +62,6 @@ def serve(
     place = choose_device(device)
     if is_store(model):
         opened = load(model, encoder=encoder, device=place, trust_encoder=trust_encoder)
-        run(opened, settings, port, typer.echo)
+        run_service(opened, settings, port, typer.echo)
     else:
-        run_first(model, settings, port, typer.echo, encoder, place)
+        run_setup(model, settings, port, typer.echo, encoder, place)

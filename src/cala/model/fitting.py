@@ -136,7 +136,7 @@ def fit(
     from cala.encoders import load_encoder
     from cala.encoders.base import Encoder
     from cala.encoders.embed import embed
-    from cala.encoders.fakes import fake_pool
+    from cala.encoders.fakes import encode_fakes
     from cala.encoders.leakage import held_out
     from cala.encoders.registry import located
 
@@ -163,7 +163,7 @@ def fit(
     pool: FakePool | None = None
     if pairs:
         rows = np.arange(len(split))
-        pool = fake_pool(
+        pool = encode_fakes(
             split, rows, coder, pairs=pairs, images=each, tta=tta, seed=seed, advance=count
         )
     names = np.array([check_name(name) for name in found.classes], dtype=str)[split.labels]
