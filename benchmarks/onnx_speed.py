@@ -55,14 +55,14 @@ def main() -> None:
 
 
 def compare(model: Model, files: list[Path], args: argparse.Namespace) -> dict[str, float]:
-    encoder, classifier = model.encoder, model.knowledge.classifier
+    encoder, classifier = model.encoder, model.current.classifier
     with tempfile.TemporaryDirectory() as folder:
         done = export_onnx(model, Path(folder, "model.onnx"))
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
         options.intra_op_num_threads = args.threads
         session = onnxruntime.InferenceSession(str(done.path), options)
-    mirrored = model.knowledge.encoder.tta == "flip"
+    mirrored = model.current.encoder.tta == "flip"
 
     def by_cala(images: np.ndarray) -> np.ndarray:
         inputs = encoder.transform.normalise(torch.from_numpy(images))

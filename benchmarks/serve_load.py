@@ -79,20 +79,19 @@ def make_model(folder: Path, encoder: str) -> Path:
 def alone(model: str, photos: list[bytes], clients: int, seconds: float, out) -> None:
     """Photos per second through decoders and encoder, without HTTP and without heads."""
     import cala
-    from cala.app.batching import Batcher
-    from cala.app.looking import Looker
+    from cala.app.photo_encoder import PhotoEncoder
     from cala.app.settings import Limits
     from cala.app.uploads import _upload
 
     opened, limits = cala.load(model), Limits()
-    looker = Looker(Batcher(opened.encoder, opened.knowledge.encoder.tta), limits, True)
+    encoder = PhotoEncoder(opened.encoder, opened.current.encoder.tta, limits)
     done = 0
 
     async def feed(number: int, until: float) -> None:
         nonlocal done
         while time.perf_counter() < until:
             data = fresh(photos[(number + done) % len(photos)])
-            await looker.photos([_upload(data, "x.jpg", "images[0]", limits)], 60)
+            await encoder.photos([_upload(data, "x.jpg", "images[0]", limits)], 60)
             done += 1
 
     async def run() -> float:
@@ -103,7 +102,7 @@ def alone(model: str, photos: list[bytes], clients: int, seconds: float, out) ->
         return done / (time.perf_counter() - start)
 
     out.put(asyncio.run(run()))
-    looker.close()
+    encoder.close()
 
 
 def start(model: Path) -> tuple[subprocess.Popen, str]:

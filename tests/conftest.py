@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ settings.register_profile("quick", deadline=None, derandomize=True, max_examples
 settings.register_profile("thorough", deadline=None, derandomize=True, max_examples=100)
 settings.load_profile("quick")  # `--hypothesis-profile thorough` in `make test-all`
 
+os.environ.setdefault("CALA_CONFIG", tempfile.mkdtemp(prefix="cala-config-"))  # not the user's
 os.environ["HF_HUB_OFFLINE"] = "1"  # no test asks a hub, and none waits for one
 FULL_ADAPTERS = {name: ADAPTERS[name] for name in ADAPTERS}
 CIFAR_FILE = "cifar100_resnet20_features.npz"

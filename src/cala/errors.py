@@ -92,17 +92,29 @@ def install(extra: str) -> str:
     return f"pip install -c constraints.txt '.[{extra}]', in cala's folder"
 
 
-class BaseQueryWarning(UserWarning):
+class CalaWarning(UserWarning):
+    """Base of every warning that cala gives; programs read its `code`, never its text.
+
+    >>> FallbackWarning("6 fake classes are too few", "few_fakes").code
+    'few_fakes'
+    """
+
+    def __init__(self, message: str, code: str = "warning") -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class BaseQueryWarning(CalaWarning):
     """Base queries may be images that trained the encoder, so base looks safer than it is."""
 
 
-class CacheWarning(UserWarning):
+class CacheWarning(CalaWarning):
     """The cache cannot be used, so everything is computed again."""
 
 
-class DivergenceWarning(UserWarning):
+class DivergenceWarning(CalaWarning):
     """An adapter was trained with a loss that has no minimum; its shifts mean nothing."""
 
 
-class FallbackWarning(UserWarning):
+class FallbackWarning(CalaWarning):
     """Something smaller than what was asked for was trained; the message says what and why."""

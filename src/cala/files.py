@@ -105,6 +105,17 @@ def shown(name: object) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
+def preview(names: Iterable[str], limit: int = 3) -> str:
+    """Return the first few of many names, for a message.
+
+    >>> preview(["ant", "bee", "cat", "dog"], 2)
+    'ant, bee and 2 more'
+    """
+    found = list(names)
+    more = f" and {len(found) - limit:,} more" if len(found) > limit else ""
+    return ", ".join(shown(name) for name in found[:limit]) + more
+
+
 def counted(count: int, noun: str) -> str:
     """A number with its noun.
 

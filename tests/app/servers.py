@@ -14,11 +14,10 @@ from pathlib import Path
 import uvicorn
 
 import cala
-from cala.app.connections import Impatient
 from cala.app.factory import create_app
-from cala.app.first import FirstTime
-from cala.app.run import address, listen
+from cala.app.server import TimedProtocol, address, listen
 from cala.app.settings import Limits, Settings
+from cala.app.setup import SetupApp
 from model.photos import ENCODER
 
 TESTS = Path(__file__).parents[1]
@@ -32,8 +31,8 @@ def serving(folder: Path, port: int = 0, limits: dict | None = None, **settings)
     if folder.exists():
         app = create_app(cala.load(folder), chosen)
     else:
-        app = FirstTime(folder, chosen, ENCODER)
-    server = uvicorn.Server(uvicorn.Config(app, http=Impatient, log_level="error"))
+        app = SetupApp(folder, chosen, ENCODER)
+    server = uvicorn.Server(uvicorn.Config(app, http=TimedProtocol, log_level="error"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     try:
@@ -46,7 +45,8 @@ def serving(folder: Path, port: int = 0, limits: dict | None = None, **settings)
 
 def start(folder: Path, *options: object, stderr=None, **env) -> tuple[subprocess.Popen, str]:
     """`cala serve` as people start it: the process and its address."""
-    env = {**os.environ, "PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1", **env}
+    path = f"{TESTS}:{os.environ.get('PYTHONPATH', '')}"
+    env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **env}
     command = [sys.executable, "-m", "cala", "serve", folder, "--port", 0, *options]
     process = subprocess.Popen(
         list(map(str, command)), env=env, stdout=subprocess.PIPE, stderr=stderr, text=True

@@ -89,7 +89,7 @@ def test_teach_extend_rename_forget_undo_redo(client):
     assert client.get(path).json()["name"] == "common kingfisher"
     assert client.post("/v1/redo").json()["classes"] == 12
     texts = [c["text"] for c in client.get("/v1/history").json()["changes"]]
-    assert texts[:2] == ["redo: back to version 5", "undo: forget common kingfisher"]
+    assert texts[:2] == ["redo: forget common kingfisher", "undo: forget common kingfisher"]
     assert texts[-2:] == ["add kingfisher (5 photos)", "fit 12 classes (96 photos)"]
 
 
@@ -170,7 +170,7 @@ def test_keep_an_operating_point(client, folder):
     kept = client.patch("/v1/model", json={"delta": -3.5})
     assert kept.json()["change"]["delta"] == -3.5
     assert client.get("/v1/model").json()["settings"]["delta"] == -3.5
-    assert cala.load(folder).knowledge.classifier.delta_ == -3.5
+    assert cala.load(folder).current.classifier.delta_ == -3.5
     assert client.patch("/v1/model", json={"objective": "harmonic"}).status_code == 200
     problem(client.patch("/v1/model", json={}), 422, "bad_value")
     problem(client.patch("/v1/model", json={"delta": 1, "max_base_loss": 0.1}), 422, "bad_value")

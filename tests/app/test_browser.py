@@ -157,7 +157,7 @@ def test_rename_forget_add_search(seen):
     page.get_by_role("button", name="Rename: class 7").click()
     page.get_by_label("New name").fill("class 8")
     page.locator("#ask-yes").click()
-    page.get_by_text("there is a class 'class 8' already").wait_for()
+    page.get_by_text("there is already a class 'class 8'").wait_for()
     seen.shoot("rename-refused")
     page.get_by_label("New name").fill("heron")
     page.keyboard.press("Enter")

@@ -12,9 +12,9 @@ from starlette.testclient import TestClient
 
 import cala
 from app.clients import HOST, form, png, problem
-from cala.app.first import FirstTime
-from cala.app.run import run_first
+from cala.app.server import run_setup
 from cala.app.settings import Limits, Settings
+from cala.app.setup import SetupApp
 from cala.errors import InputError
 from model.photos import ENCODER
 from waiting import wait_for
@@ -23,7 +23,7 @@ from waiting import wait_for
 @contextmanager
 def first(path, limits: dict | None = None, **settings):
     chosen = Settings(**settings, limits=replace(Limits(), **(limits or {})))
-    app = FirstTime(path, chosen, ENCODER)
+    app = SetupApp(path, chosen, ENCODER)
     with TestClient(app, base_url=HOST, raise_server_exceptions=False) as opened:
         yield opened
 
@@ -129,11 +129,34 @@ def test_an_accepted_model_is_finished(path):
 
 
 def test_places_where_no_model_can_be(tmp_path):
-    with pytest.raises(InputError, match="no folder"):
-        run_first(tmp_path / "a" / "b", Settings(), 0, print)
+    with pytest.raises(InputError) as refused:
+        run_setup(tmp_path / "a" / "b", Settings(), 0, print)
+    assert refused.value.field == "model"
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").write_text("mine")
-    with pytest.raises(InputError, match="holds other files"):
-        run_first(tmp_path / "full", Settings(), 0, print)
+    with pytest.raises(InputError) as refused:
+        run_setup(tmp_path / "full", Settings(), 0, print)
+    assert refused.value.code == "not_empty"
     with pytest.raises(InputError, match="no-such"):
-        run_first(tmp_path / "new", Settings(), 0, print, encoder="no-such")
+        run_setup(tmp_path / "new", Settings(), 0, print, encoder="no-such")
+
+
+def test_photos_that_were_dropped_while_it_was_started(path):
+    """What was queued before the start counts: nothing is left to learn from."""
+    import threading
+
+    with first(path) as client:
+        for label in range(3):
+            send(client, label, 2)
+        job, busy, go = client.app.job, threading.Event(), threading.Event()
+        job._worker.submit(lambda: (busy.set(), go.wait()))
+        busy.wait()
+        dropped = threading.Thread(target=lambda: client.delete("/v1/start/photos"))
+        dropped.start()
+        wait_for(lambda: job._worker._work_queue.qsize())
+        assert client.post("/v1/start").status_code == 202
+        go.set()
+        dropped.join()
+        wait_for(lambda: client.get("/v1/start").json()["state"] != "learning")
+        assert client.get("/v1/start").json()["error"]["code"] == "too_few_classes"
+    assert not path.exists()

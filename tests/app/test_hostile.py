@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import io
+import socket
+import struct
+import tempfile
+import threading
+import time
 import zipfile
 
 import numpy as np
@@ -11,9 +16,10 @@ from PIL import Image
 
 import cala
 from app.clients import b64, client_of, form, png, problem, teach
+from app.servers import serving
 from app.test_first import first, send
 from cala.data.decoding import ImageError, decode_bytes
-from waiting import wait_for
+from waiting import GENEROUS, wait_for
 
 
 def with_scans(scans: int) -> bytes:
@@ -157,16 +163,138 @@ def test_json_that_is_not_called_json(client):
     problem(answer, 415, "wrong_media_type", "Content-Type")
 
 
+JSON = {"content-type": "application/json"}
+
+
+def labelled(label: str) -> bytes:
+    """JSON with one photo; halves of characters are escaped."""
+    body = b'{"images": [{"data": "' + b64(png(1, 1)).encode() + b'", "label": "LABEL"}]}'
+    return body.replace(b"LABEL", label.encode("ascii", "backslashreplace"))
+
+
+def test_half_a_character_as_a_label(client):
+    answer = client.post("/v1/evaluate", content=labelled("a\ud800"), headers=JSON)
+    problem(answer, 422, "bad_value", "images[0].label")
+
+
+def crowded(trick: str, entries: int = 40_000) -> bytes:
+    """A zip file of many members whose end hides how long their list is."""
+    one = struct.pack("<4s4B4HL2L5H2L", b"PK\1\2", 20, 0, 20, *[0] * 8, 1, *[0] * 6) + b"a"
+    listed = one * entries
+    if trick == "disk":  # looks like a second end record
+        numbers = struct.pack("<HHLLH", entries & 0xFFFF, entries & 0xFFFF, len(listed), 0, 0)
+        return listed + b"PK\5\6PK\5\6" + numbers
+    record = struct.pack("<4sQ2H2L4Q", b"PK\6\6", 44, 45, 45, 0, 0, *[entries] * 2, len(listed), 0)
+    locator = struct.pack("<4sLQL", b"PK\6\7", 0, len(listed), 1)
+    return listed + record + locator + struct.pack("<4s4H2LH", b"PK\5\6", *[0] * 7)
+
+
+@pytest.mark.parametrize("trick", ["disk", "zip64"])
+def test_a_hidden_list_of_members_is_not_read(folder, monkeypatch, trick):
+    reads = []
+    real = tempfile.SpooledTemporaryFile.read
+
+    def read(self, *size):
+        reads.append(size[0] if size else -1)
+        return real(self, *size)
+
+    with client_of(folder, limits={"check": 10}) as client:
+        monkeypatch.setattr(tempfile.SpooledTemporaryFile, "read", read)
+        answer = client.post("/v1/evaluate", files={"archive": ("a.zip", crowded(trick))})
+        problem(answer, 413, "too_many_files")
+    assert max(reads) <= 1 << 17
+
+
+def test_no_room_for_a_form(client, monkeypatch):
+    def full(self, *data):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tempfile.SpooledTemporaryFile, "write", full)
+    answer = client.post("/v1/predict", files=form(1, range(1)))
+    problem(answer, 503, "no_space")
+
+
+def test_mistakes_of_ours_are_sealed_too(client, monkeypatch):
+    monkeypatch.setattr("cala.app.service.predictions", None)
+    answer = client.post("/v1/predict", files=form(1, range(1)))
+    problem(answer, 500, "internal")
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+
+def test_a_folder_that_cannot_be_written(client, monkeypatch):
+    def refuse(self, *args, **named):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("filelock.FileLock.acquire", refuse)
+    problem(teach(client, "new", 20), 503, "not_saved")
+
+
+def test_a_large_request_leaves_others_their_turn(client, monkeypatch):
+    from cala.app import photo_encoder
+
+    order, real = [], photo_encoder.decode_bytes
+
+    def decode(data, name, most):
+        time.sleep(0.02)
+        order.append(name)
+        return real(data, name, most)
+
+    monkeypatch.setattr(photo_encoder, "decode_bytes", decode)
+    many = threading.Thread(
+        target=lambda: client.post("/v1/classes", data={"name": "x"}, files=form(20, range(60)))
+    )
+    many.start()
+    wait_for(lambda: order)
+    one = {"images": ("one.png", png(1, 99))}
+    assert client.post("/v1/predict", files=one).status_code == 200
+    assert order.index("one.png") < 40
+    many.join()
+
+
+HEADS = {
+    "no token": b"POST /v1/predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100000\r\n\r\n",
+    "no body wanted": b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n",
+    "wrong host": b"DELETE /x HTTP/1.1\r\nHost: evil\r\nContent-Length: 100\r\n\r\n",
+    "chunks": b"POST /v1/undo HTTP/1.1\r\nHost: evil\r\nTransfer-Encoding: chunked\r\n\r\n",
+}
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("head", HEADS)
+def test_a_connection_is_not_held_after_the_answer(folder, monkeypatch, head):
+    """The rest of a request that was answered has to arrive, like its head."""
+    monkeypatch.setattr("cala.app.server.HEAD", 0.5)
+    with serving(folder, token="t" * 20) as url:
+        port = int(url.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port)) as line:
+            line.sendall(HEADS[head])
+            line.settimeout(GENEROUS)
+            assert line.recv(4096).startswith(b"HTTP/1.1 ")
+            line.sendall(b"1\r\n")  # a byte stops the server's own timer
+            line.settimeout(10)
+            while line.recv(4096):
+                pass  # until the service closes it
+        with socket.create_connection(("127.0.0.1", port)) as line:  # one that keeps its time
+            line.sendall(HEADS["no body wanted"])
+            line.settimeout(GENEROUS)
+            while not line.recv(4096).endswith(b"}"):
+                pass
+            line.sendall(bytes(100) + HEADS["no body wanted"].replace(b"100", b"0"))
+            assert line.recv(4096).startswith(b"HTTP/1.1 200")
+
+
 def test_labels_of_a_first_model(tmp_path):
     with first(tmp_path / "new") as client:
-        for label in ("a\ud800", "x" * 500):
-            body = b'{"images": [{"data": "' + b64(png(1, 1)).encode() + b'", "label": "LABEL"}]}'
-            body = body.replace(b"LABEL", label.encode("ascii", "backslashreplace"))
-            kind = {"content-type": "application/json"}
-            found = client.post("/v1/start/photos", content=body, headers=kind)
-            assert found.status_code == 200
-            assert found.json()["errors"][0]["field"] == "labels"
-            assert found.json()["photos"] == 0
+        long = {"images": [{"data": b64(png(1, 1)), "label": "x" * 500}]}
+        found = client.post("/v1/start/photos", json=long)
+        assert found.status_code == 200
+        assert found.json()["errors"][0]["field"] == "labels"
+        assert found.json()["photos"] == 0
+        half = labelled("a\ud800")
+        found = client.post("/v1/start/photos", content=half, headers=JSON)
+        problem(found, 422, "bad_value", "images[0].label")
+        assert client.get("/v1/start").json()["photos"] == 0
         known = {"images": [{"id": "0" * 64, "label": "a"}]}
         assert (
             client.post("/v1/start/photos", json=known).json()["errors"][0]["code"] == "photo_gone"

@@ -101,7 +101,7 @@ def test_secrets_are_in_no_log(folder, tmp_path):
 
 
 def test_a_port_that_is_taken(folder):
-    from cala.app.run import listen
+    from cala.app.server import listen
 
     with listen("127.0.0.1", 0) as taken:
         taken.listen()

@@ -14,7 +14,7 @@ import pytest
 
 from app.clients import b64, client_of, form, png, problem, teach
 from app.servers import serving
-from cala.app.limits import BodyLimit
+from cala.app.middleware import BodyLimit
 from cala.app.problems import Problem
 from cala.app.settings import Limits, Settings
 from cala.errors import InputError
@@ -47,10 +47,11 @@ def test_bad_photos(client):
         ({"images": {}}, "images"),
         ({"images": [1]}, "images[0]"),
         ({"images": [{}]}, "images[0]"),
-        ({"images": [{"data": "x", "id": "y"}]}, "images[0]"),
+        ({"images": [{"data": "x", "id": "0" * 64}]}, "images[0]"),
         ({"images": [{"data": "§"}]}, "images[0].data"),
         ({"images": [{"id": "../x"}]}, "images[0].id"),
-        ({"images": [], "name": 3}, "name"),
+        ({"images": []}, "images"),
+        ({"images": [{"data": ""}], "name": 3}, "name"),
     ],
 )
 def test_bad_json(client, body, field):
@@ -282,7 +283,7 @@ def test_settings_that_are_not_safe(settings):
 
 def test_busy(folder):
     with client_of(folder) as client:
-        client.app.state.service.looker.waiting = 10_000
+        client.app.state.service.encoder.waiting = 10_000
         answer = client.post("/v1/predict", files=form(1, range(1)))
         problem(answer, 503, "busy")
         assert answer.headers["retry-after"] == "1"
@@ -324,7 +325,7 @@ def test_deflate_that_never_ends(client):
 
 @pytest.mark.system
 def test_a_head_that_does_not_end(folder, monkeypatch):
-    monkeypatch.setattr("cala.app.connections.HEAD", 0.3)
+    monkeypatch.setattr("cala.app.server.HEAD", 0.3)
     with serving(folder) as url:
         port = int(url.rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port)) as line:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from cala.app.page import FILES
+from cala.app.factory import FILES
 
 TEXT = 4.5  # WCAG 2.2, level AA
 SHAPES = 3.0

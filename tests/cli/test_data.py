@@ -107,11 +107,11 @@ def test_images_too_large_are_refused_in_every_set(tmp_path, make):
 
 
 def test_progress_is_told_and_stays_off_other_outputs(tmp_path):
-    from cala.data.check import check as look
+    from cala.data.check import check_data
 
     heard = []
     with progress_to(lambda *step: heard.append(step)):
-        look(folder(tmp_path / "set"))
+        check_data(folder(tmp_path / "set"))
     assert ("decoding", 18, 18) in heard
     assert ("reading", 18, 18) in heard
     assert heard[0][1] == 1

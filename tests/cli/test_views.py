@@ -60,7 +60,7 @@ def test_views_from_training_to_a_model(photos, tmp_path, inside):
     code, _, error = inside("fit", photos, "-o", "model", "--encoder", uri, "--fakes", "feature")
     assert code == 0, error
     model = load("model")
-    assert model.knowledge.encoder.uri == f"views:2:{tmp_path / 'base'}"
+    assert model.current.encoder.uri == f"views:2:{tmp_path / 'base'}"
     assert model.encoder.dim == 128
     assert model.predict([photos / "bee" / "0.png"], unknown="off")[0] in model.classes
     need_onnx()

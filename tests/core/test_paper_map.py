@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import sys
+import tokenize
 from importlib import import_module
+from io import StringIO
 from pathlib import Path
 from types import CodeType
 
@@ -88,6 +91,34 @@ def test_what_the_map_names_runs(called, paper, functions):
 )
 def test_each_call_runs_its_own_equations(called, call, names):
     assert [n for n in names if not codes_of(f"cala.core.cala.{n}") <= called[call]] == []
+
+
+def code_lines(path: Path) -> int:
+    """Lines without docstrings, comments and blanks."""
+    source = path.read_text("utf-8")
+    documented: set[int] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(
+            node
+        ):
+            documented.update(range(node.body[0].lineno, node.body[0].end_lineno + 1))
+    silent = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(StringIO(source).readline):
+        if token.type not in (*silent, tokenize.ENDMARKER):
+            lines.update(range(token.start[0], token.end[0] + 1))
+    return len(lines - documented)
+
+
+def test_beta_is_in_six_short_files():
+    """What the page promises a reader of the paper."""
+    before = MAP.read_text("utf-8").split("| paper |")[0]
+    named = re.findall(r"`(cala\.(?:core|heads)\.\w+)`", before.split("six files")[1])
+    files = [Path(import_module(name).__file__) for name in named]
+    assert len(files) == 6
+    assert sum(map(code_lines, files)) <= 900
+    functions = {name for paper, found in rows() for name in found if "operating" not in name}
+    assert {".".join(name.split(".")[:3]) for name in functions} <= set(named)
 
 
 def test_prediction_is_eq_2_to_8_by_hand():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import struct
 import zlib
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from cala.data import decoding
 from cala.data.decoding import ImageError, decode
 from data.tiny_sets import picture
 
@@ -297,3 +299,10 @@ def test_a_large_image_may_be_one_tile(tmp_path):
     path = tmp_path / "whole.tif"
     path.write_bytes(tiff(2064, side=2050))
     assert decode(path)[0].shape == (2050, 2050, 3)
+
+
+def test_tiles_of_a_big_tiff(tmp_path):
+    entries = [(322, 4, 1, 26_000), (323, 16, 1, 26_000), (322, 3, 1, 64)]
+    head = struct.pack("<2sHHHQQ", b"II", 43, 8, 0, 16, len(entries))
+    content = head + b"".join(struct.pack("<HHQQ", *entry) for entry in entries)
+    assert decoding._tile_pixels(io.BytesIO(content)) == 26_000**2

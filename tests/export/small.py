@@ -14,10 +14,9 @@ from cala import CalaClassifier
 from cala.encoders.base import Encoder, from_module
 from cala.encoders.transform import Transform
 from cala.errors import BaseQueryWarning, FallbackWarning
-from cala.model.knowledge import EncoderCard, Knowledge
 from cala.model.model import Model
-from cala.model.seen import SeenPhotos
-from cala.store import Entry, Store
+from cala.model.version import EncoderCard, ModelVersion, PhotoIndex
+from cala.store import JournalEntry, Store
 from conftest import missing
 
 SIDE, DIM = 12, 9
@@ -78,9 +77,9 @@ def make_model(
         warnings.simplefilter("ignore", FallbackWarning)
         classifier.fit(features, names, holdout="all")
     card = EncoderCard(encoder.name, encoder.fingerprint, encoder.dim, tta)
-    knowledge = Knowledge(classifier, SeenPhotos.empty(), card, 0.05, "feature")
-    store = Store(folder)
-    return Model._created(store, knowledge, Entry("fit", {}), encoder, None)
+    current = ModelVersion(classifier, PhotoIndex.empty(), card, 0.05, "feature")
+    Store(folder).create(current.to_content(), JournalEntry("fit"))
+    return Model(folder, encoder=encoder)
 
 
 def features_of(encoder: Encoder, images: np.ndarray, tta: str) -> np.ndarray:
@@ -93,8 +92,8 @@ def features_of(encoder: Encoder, images: np.ndarray, tta: str) -> np.ndarray:
 
 def logits_of(model: Model, images: np.ndarray) -> np.ndarray:
     """What cala says."""
-    features = features_of(model.encoder, images, model.knowledge.encoder.tta)
-    return model.knowledge.classifier.decision_function(features)
+    features = features_of(model.encoder, images, model.current.encoder.tta)
+    return model.current.classifier.decision_function(features)
 
 
 def prepared(model: Model, images: np.ndarray) -> np.ndarray:

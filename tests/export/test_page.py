@@ -44,7 +44,7 @@ def test_the_page_adds_a_class_as_cala_does(tmp_path, monkeypatch, capsys):
     photo.rename("photo.jpg")
     space = run(*BLOCKS)
     model.add(shots, "kingfisher")
-    expected = model.knowledge.classifier.decision_function(model.embed("photo.jpg"))
+    expected = model.current.classifier.decision_function(model.embed("photo.jpg"))
     np.testing.assert_allclose(space["logits"], expected, atol=1e-4)
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith("['class")

@@ -92,18 +92,18 @@ def test_growing_is_what_add_does(pair, k, tmp_path):
     """Two classes are added to the file and, elsewhere, to the model."""
     model, session, folder = pair
     table = dict(np.load(folder / "model.npz"))
-    head = model.knowledge.classifier.head_.fork()
-    knowledge = model.knowledge
+    head = model.current.classifier.head_.fork()
+    current = model.current
     for label in (13, 14):
         shots = photos(label, k, seed=3)
         row, bias = session.run(["new_weight", "new_bias"], {"images": prepared(model, shots)})
         table["weights"] = np.vstack([table["weights"], row])
         table["bias"] = np.append(table["bias"], bias)
-        knowledge = grown(model, knowledge, shots, str(label))
+        current = grown(model, current, shots, str(label))
     images = many(60)
     given = {"weights": table["weights"], "bias": table["bias"]}
     (found,) = session.run(["logits"], {"images": prepared(model, images), **given})
-    expected = knowledge.classifier.decision_function(features(model, images))
+    expected = current.classifier.decision_function(features(model, images))
     close(found, expected)
     assert (found.argmax(1) == expected.argmax(1)).all()
     assert len(head.classes) == len(model.classes) == 13
@@ -113,9 +113,9 @@ def features(model, images):
     return model.encoder(list(images))
 
 
-def grown(model, knowledge, shots, name):
-    digests = [bytes([len(knowledge.names), row]) * 16 for row in range(len(shots))]
-    return knowledge.with_photos(features(model, shots), [name] * len(shots), digests)
+def grown(model, current, shots, name):
+    digests = [bytes([len(current.names), row]) * 16 for row in range(len(shots))]
+    return current.with_photos(features(model, shots), [name] * len(shots), digests)
 
 
 @pytest.mark.parametrize("views", [2, 12])

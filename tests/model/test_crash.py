@@ -22,7 +22,11 @@ TESTS = Path(__file__).parents[1]
 
 
 def start(*arguments: object, **options) -> subprocess.Popen:
-    env = {**os.environ, "PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"}
+    env = {
+        **os.environ,
+        "PYTHONPATH": f"{TESTS}:{os.environ.get('PYTHONPATH', '')}",
+        "OMP_NUM_THREADS": "1",
+    }
     return subprocess.Popen([sys.executable, *map(str, arguments)], env=env, **options)
 
 

@@ -12,6 +12,8 @@ from PIL import Image
 
 import cala
 from cala.errors import InputError, StateError
+from cala.model import thumbnails
+from cala.store import Content, JournalEntry
 from model.photos import ENCODER, photo, write_photos
 
 
@@ -48,9 +50,9 @@ def test_what_is_loaded_is_what_was_there(model, photos):
 def test_known_classes_do_not_move(model, photos):
     paths, _ = labelled(photos / "test", range(12))
     x = model.embed(paths)
-    before = model.knowledge.classifier
+    before = model.current.classifier
     model.add(*labelled(photos / "new", range(12, 16)))
-    after = model.knowledge.classifier
+    after = model.current.classifier
     np.testing.assert_array_equal(before.prototypes_, after.prototypes_[:12])
     # A product with more columns may round otherwise: logits here are below 200.
     logits = [classifier.decision_function(x)[:, :12] for classifier in (before, after)]
@@ -61,12 +63,12 @@ def test_in_one_go_or_one_by_one(model, photos, fitted, tmp_path):
     paths, names = labelled(photos / "new", [12, 13])
     for path, name in zip(paths, names, strict=True):
         model.add(path, name)
-    whole = cala.load(fitted.path).knowledge.with_photos(
+    whole = cala.load(fitted.path).current.with_photos(
         fitted.embed(paths), names, [bytes([i]) * 32 for i in range(len(paths))]
     )
     x = fitted.embed(labelled(photos / "test", range(14))[0])
     np.testing.assert_allclose(
-        model.knowledge.classifier.decision_function(x),
+        model.current.classifier.decision_function(x),
         whole.classifier.decision_function(x),
         atol=1e-4,
     )
@@ -77,7 +79,7 @@ def test_more_photos_of_a_known_class(model, photos):
     added = model.add(*labelled(new, [3]))
     assert added.new == ()
     assert added.photos == {"class 3": 10}
-    assert model.knowledge.classifier.n_shots_[model.classes.index("class 3")] == 18
+    assert model.current.classifier.n_shots_[model.classes.index("class 3")] == 18
 
 
 def test_the_same_photo_twice_is_noticed(model, photos, tmp_path):
@@ -96,11 +98,13 @@ def test_the_same_photo_twice_is_noticed(model, photos, tmp_path):
 def test_the_same_photo_under_two_names_is_refused(model, photos):
     paths, _ = labelled(photos / "known", [0])
     before = model.version
-    with pytest.raises(InputError, match=r"0000.png is to be 'heron'.*'class 0' already"):
+    with pytest.raises(InputError, match=r"0000.png.*'heron'.*'class 0'") as refused:
         model.add(paths[0], "heron")
+    assert refused.value.code == "two_labels"
     fresh, _ = labelled(photos / "new", [12])
-    with pytest.raises(InputError, match=r"'b'.*'a' already"):
+    with pytest.raises(InputError, match=r"'b'.*'a'") as refused:
         model.add([fresh[0], Image.open(fresh[1]), photo(12, 1)], ["a", "a", "b"])
+    assert refused.value.code == "two_labels"
     assert model.version == before
 
 
@@ -167,38 +171,41 @@ def test_rename(model, photos):
 
 
 @pytest.mark.parametrize(
-    ("call", "words"),
+    ("call", "field", "code"),
     [
-        (lambda m: m.forget("heron"), "no class 'heron'"),
-        (lambda m: m.rename("heron", "x"), "no class 'heron'"),
-        (lambda m: m.rename("class 1", "class 2"), "there is such a class"),
-        (lambda m: m.rename("class 1", "unknown"), "cannot be called 'unknown'"),
-        (lambda m: m.rename("class 1", " "), "cannot be called"),
-        (lambda m: m.rename("class 1", "class 1"), "has that name already"),
-        (lambda m: m.add(photo(50, 1), " Unknown\n"), "cannot be called"),
-        (lambda m: m.add(photo(50, 1), "\u200b"), "cannot be called"),
-        (lambda m: m.add(photo(50, 1), 5), "the label is 5"),
-        (lambda m: m.add(photo(50, 1), [["a"]]), "cannot be called"),
-        (lambda m: m.explain(photo(1, 1), top=0), "top is 0"),
-        (lambda m: m.explain(photo(1, 1), top=2.5), "top is 2.5"),
-        (lambda m: m.evaluate(photo(1, 1), "class 1", reject=7), "reject is 7"),
-        (lambda m: m.evaluate(photo(1, 1), ["a", "b"]), "2 labels for 1 photos"),
-        (lambda m: m.tune(objective=""), "objective"),
-        (lambda m: m.add(photo(50, 1), "unknown"), "cannot be called 'unknown'"),
-        (lambda m: m.add(photo(50, 1), ""), "cannot be called"),
-        (lambda m: m.add([photo(50, 1)], ["a", "b"]), "2 labels for 1 photos"),
-        (lambda m: m.tune(), "nothing to change"),
-        (lambda m: m.tune(reject=1.0), "reject is 1.0"),
-        (lambda m: m.tune(objective="best"), "objective"),
-        (lambda m: m.tune(max_base_loss=-1), "max_base_loss"),
-        (lambda m: m.predict(photo(1, 1), reject=2), "reject is 2"),
-        (lambda m: m.predict(photo(1, 1), unknown="maybe"), "maybe"),
+        (lambda m: m.forget("heron"), "name", "no_such_class"),
+        (lambda m: m.rename("heron", "x"), "name", "no_such_class"),
+        (lambda m: m.rename("class 1", "class 2"), None, "label_taken"),
+        (lambda m: m.rename("class 1", "unknown"), "name", "bad_value"),
+        (lambda m: m.rename("class 1", " "), "name", "bad_value"),
+        (lambda m: m.rename("class 1", "class 1"), "name", "bad_value"),
+        (lambda m: m.add(photo(50, 1), " Unknown\n"), "name", "bad_value"),
+        (lambda m: m.add(photo(50, 1), "\u200b"), "name", "bad_value"),
+        (lambda m: m.add(photo(50, 1), 5), "label", "bad_value"),
+        (lambda m: m.add(photo(50, 1), [["a"]]), "name", "bad_value"),
+        (lambda m: m.explain(photo(1, 1), top=0), "top", "bad_value"),
+        (lambda m: m.explain(photo(1, 1), top=2.5), "top", "bad_value"),
+        (lambda m: m.evaluate(photo(1, 1), "class 1", reject=7), "reject", "bad_value"),
+        (lambda m: m.evaluate(photo(1, 1), ["a", "b"]), "label", "bad_value"),
+        (lambda m: m.tune(objective=""), None, "unknown_name"),
+        (lambda m: m.add(photo(50, 1), "unknown"), "name", "bad_value"),
+        (lambda m: m.add(photo(50, 1), ""), "name", "bad_value"),
+        (lambda m: m.add([photo(50, 1)], ["a", "b"]), "label", "bad_value"),
+        (lambda m: m.tune(), None, "bad_value"),
+        (lambda m: m.tune(reject=1.0), "reject", "bad_value"),
+        (lambda m: m.tune(objective="best"), None, "unknown_name"),
+        (lambda m: m.tune(max_base_loss=-1), "max_base_loss", "bad_value"),
+        (lambda m: m.tune(delta=2000), "delta", "bad_value"),
+        (lambda m: m.predict(photo(1, 1), reject=2), "reject", "bad_value"),
+        (lambda m: m.predict(photo(1, 1), unknown="maybe"), "unknown", "bad_value"),
     ],
 )
-def test_bad_requests_change_nothing(model, call, words):
+def test_bad_requests_change_nothing(model, call, field, code):
     before = (model.version, model.classes)
-    with pytest.raises(InputError, match=words):
+    with pytest.raises(InputError) as refused:
         call(model)
+    assert refused.value.code == code
+    assert field is None or refused.value.field == field
     assert (model.version, model.classes) == before
     assert cala.load(model.path).classes == before[1]
 
@@ -207,15 +214,15 @@ def test_tune_moves_along_the_stored_curve(model, photos):
     model.add(*labelled(photos / "new", range(12, 16)))
     model.tune(objective="harmonic", reject=0.2)
     again = cala.load(model.path)
-    assert again.knowledge.reject == 0.2
-    assert again.knowledge.classifier.delta_ == model.knowledge.classifier.delta_
+    assert again.current.reject == 0.2
+    assert again.current.classifier.delta_ == model.current.classifier.delta_
     model.tune(max_base_loss=0.0)
-    strict = model.knowledge.classifier.delta_
+    strict = model.current.classifier.delta_
     model.tune(max_base_loss=0.5)
-    assert model.knowledge.classifier.delta_ > strict
+    assert model.current.classifier.delta_ > strict
     model.undo()
-    assert model.knowledge.classifier.delta_ == strict
-    assert model.knowledge.reject == 0.2
+    assert model.current.classifier.delta_ == strict
+    assert model.current.reject == 0.2
 
 
 def test_two_models_of_one_folder_do_not_overwrite_each_other(model, photos):
@@ -233,11 +240,13 @@ def test_another_encoder_is_refused(model, monkeypatch, tmp_path):
     monkeypatch.setattr(
         module, "colours", lambda: module.nn.Sequential(module.Colours(), module.nn.Linear(12, 12))
     )
-    with pytest.raises(InputError, match=r"not the encoder that .* was made with"):
+    with pytest.raises(InputError) as refused:
         cala.load(model.path).predict(paths)
+    assert refused.value.code == "other_encoder"
     monkeypatch.setattr(module, "colours", None)
-    with pytest.raises(InputError, match=r"needs its encoder torch:.*cannot be loaded.*--encoder"):
+    with pytest.raises(InputError, match=r"cannot be loaded.*--encoder") as refused:
         cala.load(model.path).predict(paths)
+    assert refused.value.field == "encoder"
     assert len(cala.load(model.path).classes) == 12  # what needs no encoder still works
 
 
@@ -255,12 +264,12 @@ def test_a_small_base_still_gives_a_sensible_model(tmp_path, classes, each):
     right = np.array([a == b for a, b in zip(found, names, strict=True)])
     assert right.mean() > 0.6
     assert right[-20:].mean() > 0.3  # new classes are not swallowed
-    said = " ".join(model.knowledge.notes)
-    assert ("fewer than 5 photos" in said) == (each < 5)
+    said = {note.code for note in model.notes}
+    assert ("few_photos" in said) == (each < 5)
     if each == 1:
-        assert "with one photo per class nothing can be learned" in said
+        assert "adapter_off" in said
     elif classes == 2:
-        assert model.knowledge.classifier.report_["evidence"] == "base classes alone"
+        assert model.current.classifier.report_["evidence"] == "base classes alone"
 
 
 def test_fakes_are_bounded_and_cached(photos, tmp_path, monkeypatch):
@@ -280,33 +289,37 @@ def test_fakes_are_bounded_and_cached(photos, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("fakes", ["pictures", 0, -5, "0"])
 def test_fakes_that_make_no_sense(photos, tmp_path, fakes):
-    with pytest.raises(InputError, match="fakes is"):
+    with pytest.raises(InputError) as refused:
         cala.fit(photos / "known", tmp_path / "m", encoder=ENCODER, fakes=fakes)
+    assert refused.value.field == "fakes"
     assert not (tmp_path / "m").exists()
 
 
 @pytest.mark.parametrize("method", ["cec", "fact+cala"])
 def test_a_method_with_an_encoder_of_its_own(photos, tmp_path, method):
-    with pytest.raises(InputError, match="works with the encoder that was trained for it"):
+    with pytest.raises(InputError) as refused:
         cala.fit(photos / "known", tmp_path / "model", encoder=ENCODER, method=method)
+    assert refused.value.field == "method"
     assert not (tmp_path / "model").exists()
 
 
 def test_one_class_is_too_few(tmp_path):
     known = write_photos(tmp_path / "known", range(1), range(3))
-    with pytest.raises(InputError, match=r"has 1 class .'class 0'.: put at least two"):
+    with pytest.raises(InputError, match="'class 0'") as refused:
         cala.fit(known, tmp_path / "m", encoder=ENCODER)
+    assert refused.value.field == "photos"
 
 
 def test_photos_twice_in_fit(tmp_path):
     known = write_photos(tmp_path / "known", range(3), range(4))
     (known / "class 0" / "again.png").write_bytes((known / "class 0" / "0000.png").read_bytes())
     model = cala.fit(known, tmp_path / "m", encoder=ENCODER, fakes="feature")
-    assert len(model.knowledge.seen) == 12
-    assert "1 photo" in " ".join(model.knowledge.notes)
+    assert len(model.current.photos) == 12
+    assert [note.code for note in model.notes if "1 duplicate" in note.text] == ["duplicates"]
     (known / "class 1" / "again.png").write_bytes((known / "class 0" / "0000.png").read_bytes())
-    with pytest.raises(InputError, match="'class 0' already"):
+    with pytest.raises(InputError) as refused:
         cala.fit(known, tmp_path / "n", encoder=ENCODER, fakes="feature")
+    assert refused.value.code == "two_labels"
 
 
 def test_thumbnails_come_and_go_with_their_photos(model, photos, monkeypatch):
@@ -326,11 +339,60 @@ def test_thumbnails_come_and_go_with_their_photos(model, photos, monkeypatch):
     assert not list(folder.iterdir())
 
 
+def test_thumbnails_of_others_stay(model, photos, tmp_path, monkeypatch):
+    mine = tmp_path / "pictures"
+    mine.mkdir()
+    (mine / f"{'0' * 64}.jpg").write_bytes(b"mine")
+    (model.path / "thumbnails").symlink_to(mine)
+    with pytest.raises(InputError) as refused:
+        model.add(*labelled(photos / "new", [12]), keep_thumbnails=True)
+    assert refused.value.code == "linked_folder"
+    model.rename("class 1", "one")
+    assert len(list(mine.iterdir())) == 1
+    (model.path / "thumbnails").unlink()
+    mine.rename(model.path / "thumbnails")
+    (model.path / "thumbnails" / "holiday.jpg").write_bytes(b"mine")
+    model.rename("one", "two")
+    assert [p.name for p in (model.path / "thumbnails").iterdir()] == ["holiday.jpg"]
+
+
+def test_no_thumbnail_of_a_photo_that_was_not_learned_stays(model, photos, monkeypatch):
+    real, written = thumbnails.write_bytes, []
+
+    def full(path, data):
+        if len(written) == 3:
+            raise OSError(28, "No space left on device")
+        written.append(path)
+        real(path, data)
+
+    monkeypatch.setattr(thumbnails, "write_bytes", full)
+    with pytest.raises(InputError) as refused:
+        model.add(*labelled(photos / "new", [12]), keep_thumbnails=True)
+    assert refused.value.code == "not_saved"
+    assert (len(written), list((model.path / "thumbnails").iterdir())) == (3, [])
+
+
+def test_groups_of_later_versions_are_kept(model):
+    """Per-photo embeddings and rejected photos have their place in a version already."""
+    later = {"embeddings": {"digest": np.zeros((2, 32), np.uint8), "rows": np.ones((2, 12))}}
+
+    def change(content):
+        meta = {**content.meta, "later": 1}
+        meta["encoder"] = {**meta["encoder"], "engine": "later"}
+        return Content(meta, {**content.groups, **later}), JournalEntry("refit")
+
+    model.store.change(change)
+    again = cala.load(model.path).rename("class 1", "one")
+    found = again.store.read().groups["embeddings"]
+    np.testing.assert_array_equal(found["rows"], later["embeddings"]["rows"])
+    assert "one" in cala.load(model.path).classes
+
+
 def test_why_adds_up(model, photos):
     model.add(*labelled(photos / "new", range(12, 16)))
     paths, _ = labelled(photos / "test", range(16))
     x = model.embed(paths)
-    z = model.knowledge.classifier.decision_function(x)
+    z = model.current.classifier.decision_function(x)
     for row, answer in enumerate(model.explain(paths, why=True, unknown="off")):
         assert answer.why.closest[0].label == answer.best
         for near in answer.why.closest:
@@ -338,7 +400,7 @@ def test_why_adds_up(model, photos):
             assert near.logit + near.shift == pytest.approx(z[row, column], abs=1e-4)
             assert near.kind == ("known" if column < 12 else "new")
             assert -1 <= near.cosine <= 1
-        shift = model.knowledge.classifier.head_.shift
+        shift = model.current.classifier.head_.shift
         assert answer.why.without_adapter == model.classes[int((z[row] - shift).argmax())]
 
 
@@ -372,8 +434,9 @@ def test_a_model_made_anew_meanwhile_is_not_mixed_with_the_old_one(model, photos
         shutil.rmtree(model.path)
         other = ENCODER.replace("colours", "other")
         cala.fit(photos / "known", model.path, encoder=other, fakes="feature")
-        with pytest.raises(InputError, match="made anew with another encoder"):
+        with pytest.raises(InputError) as refused:
             model.add(*labelled(photos / "new", [12]))
+        assert refused.value.code == "encoder_changed"
         assert model.reload().encoder.name == other
     finally:
         del module.nn.Sequential.transform
@@ -390,13 +453,14 @@ def test_clearing_thumbnails_never_fails_a_change(model, photos):
 def test_parts_that_do_not_fit_are_refused(model):
     import json
 
-    from cala.store.document import read_document, write_document
+    from cala.store.files import read_document, write_document
 
     path = model.path / "model.json"
     good = read_document(path)
+    card = good["meta"]["encoder"]
     edits = {
         "reject": "zzz",
-        "encoder": {**good["meta"]["encoder"], "dim": "zzz"},
+        "encoder": {**card, "dim": "zzz"},
         "classes": "zzz",
         "notes": 5,
     }
@@ -408,18 +472,18 @@ def test_parts_that_do_not_fit_are_refused(model):
         document = json.loads(json.dumps(good))
         document["meta"][name] = value
         write_document(path, document)
-        with pytest.raises(InputError, match="does not hold what it should"):
+        with pytest.raises(InputError, match="does not hold"):
             cala.load(model.path)
     for name, inner, value in deeper:
         document = json.loads(json.dumps(good))
         document["meta"][name][inner] = value
         write_document(path, document)
-        with pytest.raises(InputError, match="does not hold what it should"):
+        with pytest.raises(InputError, match="does not hold"):
             cala.load(model.path)
     document = json.loads(json.dumps(good))
     document["meta"]["classifier"]["meta"]["head"]["meta"]["gamma"] = "zzz"
     write_document(path, document)
-    with pytest.raises(InputError, match="does not hold what it should"):
+    with pytest.raises(InputError, match="does not hold"):
         cala.load(model.path)
 
 
@@ -447,6 +511,6 @@ print("torch" in sys.modules)
 
 def test_an_encoder_card_names_the_views_that_encoders_know():
     from cala.encoders import embed
-    from cala.model import knowledge
+    from cala.model import version
 
-    assert knowledge.TTA == embed.TTA
+    assert version.TTA == embed.TTA

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import cala
-from cala.errors import InputError, StateError
-from cala.store import Content, Entry, Store
+from cala.errors import DamagedFile, InputError, StateError
+from cala.store import Content, JournalEntry, Store
 from cala.store import store as module
-from cala.store.blobs import read_blob
+from cala.store.files import read_blob
 
 
 def content(number: int) -> Content:
@@ -35,12 +35,12 @@ def same(a: Content, b: Content) -> bool:
 @pytest.fixture
 def store(tmp_path) -> Store:
     made = Store(tmp_path / "birds")
-    assert made.create(content(1), Entry("fit")) == 1
+    assert made.create(content(1), JournalEntry("fit")) == 1
     return made
 
 
 def grow(store: Store, number: int) -> int:
-    return store.change(lambda old: (content(number), Entry("add", {"number": number})))
+    return store.change(lambda old: (content(number), JournalEntry("add", {"number": number})))
 
 
 def files(store: Store) -> dict[str, bytes]:
@@ -80,8 +80,9 @@ def test_a_change_after_undo_ends_redo(store):
     grow(store, 2)
     store.undo()
     grow(store, 5)
-    with pytest.raises(StateError, match="no undo to take back"):
+    with pytest.raises(StateError) as refused:
         store.redo()
+    assert refused.value.code == "nothing_to_redo"
     store.undo()
     assert store.read().meta["number"] == 1
 
@@ -93,9 +94,9 @@ def test_undo_has_an_end(store):
 
 def test_old_versions_and_rests_are_cleared_away(store, monkeypatch):
     monkeypatch.setattr(module, "UNDO_STEPS", 3)
-    (store.path / "blobs" / ".x.safetensors.0123.tmp").write_bytes(b"rest")
-    (store.path / ".model.json.0123.tmp").write_bytes(b"rest")
-    (store.path / "history" / ".000001.json.0123.tmp").write_bytes(b"rest")
+    (store.path / "blobs" / f".{'0' * 64}.safetensors.0123456789abcdef.tmp").write_bytes(b"rest")
+    (store.path / ".model.json.0123456789abcdef.tmp").write_bytes(b"rest")
+    (store.path / "history" / ".000001.json.0123456789abcdef.tmp").write_bytes(b"rest")
     for number in range(2, 9):
         grow(store, number)
     assert sorted(p.name for p in (store.path / "history").iterdir()) == [
@@ -112,7 +113,7 @@ def test_a_change_that_fails_changes_nothing(store):
     grow(store, 2)
     before = files(store)
 
-    def fail(old: Content) -> tuple[Content, Entry]:
+    def fail(old: Content) -> tuple[Content, JournalEntry]:
         raise InputError("no")
 
     with pytest.raises(InputError, match=r"^no$"):
@@ -139,8 +140,7 @@ def test_every_flipped_bit_is_noticed(store, name):
             try:
                 found = store.read()
             except InputError as error:
-                assert "birds" in str(error)  # noqa: PT017
-                assert "undo" in str(error) or "newer" in str(error)  # noqa: PT017
+                assert error.code in ("damaged_file", "newer_format")  # noqa: PT017
             else:  # white space of the JSON carries nothing
                 assert same(found, good)
         path.write_bytes(whole)
@@ -154,7 +154,7 @@ def test_editing_by_hand_is_noticed(store):
     document = read(store)
     document["meta"]["number"] = 7
     (store.path / "model.json").write_text(json.dumps(document))
-    with pytest.raises(InputError, match=r"edited by hand.*cala undo"):
+    with pytest.raises(DamagedFile, match="checksum"):
         store.read()
 
 
@@ -163,8 +163,9 @@ def test_a_newer_format_is_left_alone(store):
     document["format"] = 99
     (store.path / "model.json").write_text(json.dumps(document))
     for call in (store.read, store.undo, store.redo, lambda: grow(store, 2)):
-        with pytest.raises(InputError, match=r"newer cala .format 99, this one reads 1."):
+        with pytest.raises(InputError) as refused:
             call()
+        assert refused.value.code == "newer_format"
 
 
 @pytest.mark.parametrize(
@@ -173,7 +174,7 @@ def test_a_newer_format_is_left_alone(store):
 )
 def test_a_document_that_is_none(store, text):
     (store.path / "model.json").write_text(text)
-    with pytest.raises(InputError, match="cannot be used"):
+    with pytest.raises(DamagedFile):
         store.read()
 
 
@@ -188,7 +189,7 @@ def test_undo_goes_back_to_the_last_whole_version(store, damage):
         path.unlink()
     else:
         path.write_bytes(path.read_bytes()[:50])
-    with pytest.raises(InputError, match="cala undo"):
+    with pytest.raises(DamagedFile):
         store.read()
     version = store.undo()
     assert version > 3
@@ -199,43 +200,47 @@ def test_undo_goes_back_to_the_last_whole_version(store, damage):
 
 def test_nothing_whole_is_left(store):
     (store.path / "model.json").write_text("{")
-    with pytest.raises(InputError, match="no earlier version to go back to"):
+    with pytest.raises(DamagedFile):
         store.undo()
 
 
 def test_where_there_is_no_model(tmp_path):
     store = Store(tmp_path / "nothing")
     for call in (store.read, store.undo, store.redo, store.journal, lambda: grow(store, 2)):
-        with pytest.raises(InputError, match=r"there is no model at .*nothing"):
+        with pytest.raises(InputError) as refused:
             call()
+        assert refused.value.code == "no_model"
     assert not store.path.exists()
 
 
 def test_what_is_there_is_not_overwritten(store, tmp_path):
     before = files(store)
-    with pytest.raises(InputError, match="holds a model already"):
-        store.create(content(9), Entry("fit"))
+    with pytest.raises(InputError) as refused:
+        store.create(content(9), JournalEntry("fit"))
+    assert refused.value.code == "model_exists"
     assert files(store) == before
     other = tmp_path / "photos"
     other.mkdir()
     (other / "a.jpg").write_bytes(b"x")
-    with pytest.raises(InputError, match="holds other files"):
-        Store(other).create(content(9), Entry("fit"))
+    with pytest.raises(InputError) as refused:
+        Store(other).create(content(9), JournalEntry("fit"))
+    assert refused.value.code == "not_empty"
     (tmp_path / "file").write_text("x")
-    with pytest.raises(InputError, match="there already"):
-        Store(tmp_path / "file").create(content(9), Entry("fit"))
+    with pytest.raises(InputError) as refused:
+        Store(tmp_path / "file").create(content(9), JournalEntry("fit"))
+    assert refused.value.code == "not_empty"
 
 
 def test_an_empty_folder_will_do(tmp_path):
     (tmp_path / "birds").mkdir()
-    assert Store(tmp_path / "birds").create(content(1), Entry("fit")) == 1
+    assert Store(tmp_path / "birds").create(content(1), JournalEntry("fit")) == 1
 
 
 def test_changes_at_the_same_time_all_take_place(store):
     def add(number: int) -> None:
-        def make(old: Content) -> tuple[Content, Entry]:
+        def make(old: Content) -> tuple[Content, JournalEntry]:
             told = [*old.meta.get("told", []), number]
-            return Content({**old.meta, "told": told}, old.groups), Entry("add")
+            return Content({**old.meta, "told": told}, old.groups), JournalEntry("add")
 
         Store(store.path).change(make)
 
@@ -335,8 +340,9 @@ def test_a_full_disk_takes_nothing_with_it(store, monkeypatch):
         write(path, document)
 
     monkeypatch.setattr(module, "write_document", full)
-    with pytest.raises(InputError, match="No space left"):
+    with pytest.raises(InputError, match="No space left") as refused:
         grow(store, 3)
+    assert refused.value.code == "not_saved"
     assert files(store) == before
 
 
@@ -350,7 +356,7 @@ def test_undo_and_redo_and_create_wait_for_their_turn(store, monkeypatch):
         with Store(one.path)._locked(), pytest.raises(StateError, match="another process"):
             call()
     with Store(fresh.path)._locked(), pytest.raises(StateError, match="another process"):
-        fresh.create(content(1), Entry("fit"))
+        fresh.create(content(1), JournalEntry("fit"))
 
 
 def test_a_journal_is_written_where_cala_is_not_installed(monkeypatch):
@@ -361,7 +367,7 @@ def test_a_journal_is_written_where_cala_is_not_installed(monkeypatch):
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "distribution", unknown)
-    assert Entry("fit").dated(1)["cala"] == cala.__version__
+    assert JournalEntry("fit").dated(1)["cala"] == cala.__version__
 
 
 def test_arrays_come_back_as_they_were(tmp_path):
@@ -374,7 +380,7 @@ def test_arrays_come_back_as_they_were(tmp_path):
         "mask": np.array([True, False]),
     }
     store = Store(tmp_path / "birds")
-    store.create(Content({}, {"base": kept}), Entry("fit"))
+    store.create(Content({}, {"base": kept}), JournalEntry("fit"))
     found = store.read().groups["base"]
     assert set(found) == set(kept)
     for name, array in kept.items():
@@ -387,5 +393,5 @@ def test_a_type_of_numbers_that_is_not_read_is_named(tmp_path):
     data = len(header).to_bytes(8, "little") + header + bytes(4)
     name = hashlib.sha256(data).hexdigest()
     (tmp_path / f"{name}.safetensors").write_bytes(data)
-    with pytest.raises(InputError, match=r"numbers of a type that is not read here \(BF16\)"):
+    with pytest.raises(DamagedFile, match="BF16"):
         read_blob(tmp_path, name)

@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cala.app.snapshot import Snapshot
-from cala.model.evaluation import evaluate
+from cala.model.evaluation import evaluate, sides
 from cala.model.prediction import predict
-from cala.model.trade_off import sides
 
 
 def predictions(
@@ -27,13 +26,7 @@ def predictions(
 ) -> list[dict[str, Any]]:
     """One for each photo (n, d), with the closest classes and what the adapter changed."""
     found = predict(
-        snapshot.knowledge,
-        features,
-        tuple(names),
-        top=top,
-        unknown=unknown,
-        reject=reject,
-        why=True,
+        snapshot.model, features, names, top=top, unknown=unknown, reject=reject, why=True
     )
     answers = []
     for answer, digest in zip(found, digests, strict=True):
@@ -69,19 +62,18 @@ def evaluation(
     In `trade_off`, photo i goes to `known[i]` unless δ is larger than `switch[i]`, then to
     `new[i]`; `true[i]` is its class, -1 for strangers. All are places in `classes`.
     """
-    knowledge = snapshot.knowledge
-    seen = knowledge.seen.owners()
-    again = sum(bytes.fromhex(digest) in seen for digest in digests)
-    judged = evaluate(knowledge, features, labels, reject=reject, learned_from=again)
+    model = snapshot.model
+    again = sum(digest in snapshot.digests for digest in digests)
+    judged = evaluate(model, features, labels, reject=reject, learned_from=again)
     told = judged.to_json()
     del told["confusion"]  # follows from the trade-off, which is smaller with many classes
     told["mistakes"] = [vars(mistake) for mistake in judged.mistakes(50)]
     told["strangers"] = dict(Counter(one for one in labels if one not in snapshot.column_of))
-    both = sides(knowledge, features)
+    both = sides(model, features)
     told["trade_off"] = {
         "classes": snapshot.names,
-        "n_known": knowledge.n_known,
-        "delta": knowledge.classifier.delta_,
+        "n_known": model.n_known,
+        "delta": model.classifier.delta_,
         "true": [snapshot.column_of.get(label, -1) for label in labels],
         "known": both.known.tolist(),
         "new": both.new.tolist(),

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import zipfile
 from collections.abc import Iterator
 from pathlib import PurePosixPath, PureWindowsPath
-from typing import BinaryIO
+from typing import Any, BinaryIO, cast
 
 from cala.app.problems import Problem
 from cala.app.settings import Limits
@@ -16,47 +15,49 @@ from cala.data.decoding import SUFFIXES
 from cala.files import reason, shown
 
 FIELD = "archive"
-END_RECORD = 65_557  # bytes from the end within which an archive's list of members is announced
-LISTED = 400  # bytes of a member in that list, at the most on average
-MEMBERS = 4  # entries of folders and other files beside each photo, before it is no photo archive
+LISTED = 400  # bytes of a member in the list of members, at most on average
+MEMBERS = 4  # folders and other files for each photo, before it is no archive of photos
+END_RECORD = 1 << 17  # bytes that may be read at once in search of that list
+
+
+class _BoundedReads:
+    """A file that refuses to read much at once: the list of members is read as a whole."""
+
+    def __init__(self, file: BinaryIO, most: int) -> None:
+        self.file, self.most, self.refused = file, most, False
+
+    def read(self, size: int = -1) -> bytes:
+        if size > self.most:
+            self.refused = True
+            raise ValueError("the list of members is too long")
+        return self.file.read(size)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
 
 
 def labelled_members(file: BinaryIO, limits: Limits) -> Iterator[Upload]:
     """Photos of a zip file whose folders are their classes: robin/1.jpg, test/robin/2.jpg.
 
-    All names are looked at before the first photo is unpacked; what members say about their size
-    is not believed.
+    All names are checked before the first photo is unpacked; what members say about their size is
+    not believed.
     """
+    bounded = _BoundedReads(file, max(END_RECORD, LISTED * MEMBERS * limits.check))
     try:
-        _check_directory(file, limits)
-        with zipfile.ZipFile(file) as opened:
-            members = _photos(opened, limits)
+        with zipfile.ZipFile(cast(BinaryIO, bounded)) as opened:
+            bounded.most = limits.archive
             left = limits.unpacked
-            for place, (member, label, name) in enumerate(members):
+            for place, (member, label, name) in enumerate(_photos(opened, limits)):
                 data = _read(opened, member, min(limits.file, left))
                 left -= len(data)
                 digest = hashlib.sha256(data).hexdigest()
                 yield Upload(f"{label}/{name}", f"{FIELD}[{place}]", digest, data, label)
     except Problem:
         raise
-    except GeneratorExit:
-        raise
     except Exception as error:  # each way of packing fails with errors of its own
+        if bounded.refused:
+            raise too_many(limits.check) from error
         raise _bad(f"the archive cannot be read ({reason(error)[:200]})") from error
-
-
-def _check_directory(file: BinaryIO, limits: Limits) -> None:
-    """The list of members is read as a whole: its size is looked at before."""
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - END_RECORD))
-    tail = file.read()
-    file.seek(0)
-    at = tail.rfind(b"PK\5\6")
-    if at < 0 or len(tail) < at + 22:
-        return  # the library says what is wrong
-    listed = int.from_bytes(tail[at + 12 : at + 16], "little")
-    if listed > LISTED * MEMBERS * limits.check:
-        raise too_many(limits.check)
 
 
 def _photos(opened: zipfile.ZipFile, limits: Limits) -> list[tuple[zipfile.ZipInfo, str, str]]:
@@ -73,10 +74,8 @@ def _photos(opened: zipfile.ZipFile, limits: Limits) -> list[tuple[zipfile.ZipIn
         if member.is_dir() or hidden or path.suffix.lower() not in SUFFIXES:
             continue
         if len(path.parts) < 2:
-            raise _bad(
-                f"'{shown(path.name)[:100]}' lies in no folder",
-                "put each photo into a folder that is called after its class",
-            )
+            fix = "put each photo into a folder that is named after its class"
+            raise _bad(f"'{shown(path.name)[:100]}' is in no folder", fix)
         found.append((member, path.parts[-2], shown(path.name)))
     if len(found) > limits.check:
         raise too_many(limits.check)
@@ -96,4 +95,4 @@ def _read(opened: zipfile.ZipFile, member: zipfile.ZipInfo, most: int) -> bytes:
 
 
 def _bad(detail: str, fix: str = "zip folders of photos again, one for each class") -> Problem:
-    return Problem(422, "bad_archive", detail, field=FIELD, fix=fix)
+    return Problem("bad_archive", detail, fix, field=FIELD)

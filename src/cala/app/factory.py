@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from pathlib import Path
 
 from fastapi import FastAPI
-from fastapi.responses import PlainTextResponse, Response
+from fastapi.responses import FileResponse, PlainTextResponse, Response
+from fastapi.staticfiles import StaticFiles
+from prometheus_client import generate_latest
 
 from cala import __version__
-from cala.app import page, problems, routes
-from cala.app.guard import Guard
-from cala.app.limits import BodyLimit
-from cala.app.metrics import Watching
-from cala.app.problems import damaged
+from cala.app import problems, routes
+from cala.app.middleware import BodyLimit, Guard, RequestMetrics
 from cala.app.schemas import Health
 from cala.app.service import Service
 from cala.app.settings import Settings
 from cala.model import Model
+
+FILES = Path(__file__).parent / "static"
+ABOUT = "Teach a frozen vision model new classes from a handful of photos."
 
 
 def create_app(model: Model, settings: Settings | None = None) -> FastAPI:
@@ -37,43 +40,66 @@ def create_app(model: Model, settings: Settings | None = None) -> FastAPI:
                 await following
             await asyncio.to_thread(service.close)
 
-    app = FastAPI(
-        title="cala",
-        version=__version__,
-        description="Teach a frozen vision model new classes from a handful of photos.",
-        docs_url=None,
-        redoc_url=None,
-        lifespan=lifespan,
-    )
+    app = bare_app(ABOUT, settings, lifespan)
     app.state.service = service
-    problems.install(app)
     app.include_router(routes.router(service))
-    page.install(app)
-    _watched(app, service)
-    app.add_middleware(BodyLimit, limits=settings.limits)
-    app.add_middleware(Guard, settings=settings)
-    app.add_middleware(Watching, metrics=service.metrics)
-    return app
-
-
-def _watched(app: FastAPI, service: Service) -> None:
-    @app.get("/healthz", response_model=Health)
-    async def alive() -> dict[str, str]:
-        """The process answers."""
-        return {"status": "ok"}
 
     @app.get("/readyz", response_model=Health)
     async def ready() -> dict[str, str]:
         """The model can be asked and taught."""
         if service.fault is not None:
-            raise damaged()
+            raise problems.damaged()
         return {"status": "ready"}
 
     @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
         """Prometheus' text format."""
         now = service.metrics
-        now.waiting.set(service.looker.waiting)
+        now.waiting.set(service.encoder.waiting)
         now.classes.set(len(service.snapshot.names))
         now.version.set(service.snapshot.version)
-        return Response(now.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        text = generate_latest(now.registry)
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    app.add_middleware(RequestMetrics, metrics=service.metrics)
+    return app
+
+
+def bare_app(
+    about: str,
+    settings: Settings,
+    lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]],
+) -> FastAPI:
+    """The page, its files, the layers around them and a sign of life: no other host is asked."""
+    app = FastAPI(
+        title="cala",
+        version=__version__,
+        description=about,
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+    )
+    problems.install_handlers(app)
+    fresh = {"cache-control": "no-cache"}
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> FileResponse:
+        return FileResponse(FILES / "index.html", headers=fresh)
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> FileResponse:
+        return FileResponse(FILES / "docs.html", headers=fresh)
+
+    @app.get("/favicon.ico", include_in_schema=False)
+    async def icon() -> Response:
+        return FileResponse(FILES / "icon.svg", media_type="image/svg+xml")
+
+    @app.get("/healthz", response_model=Health)
+    async def alive() -> dict[str, str]:
+        """The process answers."""
+        return {"status": "ok"}
+
+    app.mount("/static", StaticFiles(directory=FILES))
+    app.add_middleware(BodyLimit, limits=settings.limits)
+    app.add_middleware(Guard, settings=settings)
+    return app

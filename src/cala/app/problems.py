@@ -1,4 +1,4 @@
-"""Errors as the service tells them: RFC 9457 problem details with a code, a field and the fix."""
+"""Errors as the service answers them: RFC 9457 problem details with a code, a field and the fix."""
 
 from __future__ import annotations
 
@@ -10,54 +10,58 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic_core import ErrorDetails
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from cala.data.decoding import ImageError
+from cala.data.decoding import FORMATS, ImageError
 from cala.errors import CalaError, InputError, StateError
 from cala.files import shown
 
 LOG = logging.getLogger("cala.serve")
 MEDIA_TYPE = "application/problem+json"
 CODES = {
-    400: "bad_request",
-    401: "token_needed",
-    403: "forbidden",
-    404: "not_found",
-    405: "method_not_allowed",
-    408: "too_slow",
-    409: "conflict",
-    413: "too_large",
-    415: "wrong_media_type",
-    422: "bad_value",
-    503: "busy",
+    400: ("bad_request",),
+    401: ("token_needed",),
+    403: ("forbidden", "read_only", "cross_origin"),
+    404: ("not_found", "no_such_class", "no_thumbnail"),
+    405: ("method_not_allowed",),
+    408: ("too_slow",),
+    409: (
+        *("conflict", "not_possible_now", "class_exists", "key_reused", "changed_meanwhile"),
+        "learning",
+    ),
+    410: ("photo_gone",),
+    413: ("too_large", "file_too_large", "too_many_files"),
+    415: ("wrong_media_type",),
+    421: ("wrong_host",),
+    422: ("bad_value", "bad_image", "bad_archive", "too_few_classes"),
+    500: ("internal",),
+    503: ("busy", "no_model", "model_damaged", "not_saved", "no_space"),
 }
+STATUS = {code: status for status, codes in CODES.items() for code in codes}
 
 
-class Problem(HTTPException):
-    """A request that is not granted.
-
-    code : stable, for programs; field : which part of the request; fix : what to do about it
-    """
+class Problem(CalaError):
+    """A request that is refused; its status follows from `code`, which is stable for programs."""
 
     def __init__(
         self,
-        status: int,
         code: str,
         detail: str,
+        fix: str | None = None,
         *,
         field: str | None = None,
-        fix: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(status, detail, dict(headers or {}))
-        self.code, self.field, self.fix = code, field, fix
+        super().__init__(detail, fix, field=field, code=code)
+        self.headers = dict(headers or {})
 
     def body(self) -> dict[str, Any]:
         told = {
             "type": "about:blank",
             "title": self.code.replace("_", " "),
-            "status": self.status_code,
+            "status": STATUS[self.code],
             "detail": self.detail,
             "code": self.code,
             "field": self.field,
@@ -66,35 +70,39 @@ class Problem(HTTPException):
         return {name: value for name, value in told.items() if value is not None}
 
     def response(self) -> JSONResponse:
-        return JSONResponse(
-            self.body(), self.status_code, headers=self.headers, media_type=MEDIA_TYPE
-        )
+        status = STATUS[self.code]
+        return JSONResponse(self.body(), status, headers=self.headers, media_type=MEDIA_TYPE)
 
 
 def busy(detail: str) -> Problem:
-    return Problem(503, "busy", detail, fix="try again in a moment", headers={"retry-after": "1"})
+    return Problem("busy", detail, "try again in a moment", headers={"retry-after": "1"})
 
 
 def damaged() -> Problem:
-    return Problem(
-        503,
-        "model_damaged",
-        "the model on the disk is damaged or gone",
-        fix="see the log of the service; `cala undo` on its machine may mend it",
-    )
+    fix = "see the log of the service; `cala undo` on its machine may repair it"
+    return Problem("model_damaged", "the model on the disk is damaged or gone", fix)
 
 
-def unsaved() -> Problem:
-    return Problem(
-        503,
-        "not_saved",
-        "the change could not be written, and the model is as it was",
-        fix="see the log of the service: rights and free space of its disk",
-    )
+def unexpected(error: Exception) -> Problem:
+    """An error of ours: the log has the details, the client does not."""
+    LOG.error("an error of the service itself", exc_info=error)
+    return Problem("internal", "the service made a mistake", "see its log, and report what it says")
+
+
+def as_problem(error: CalaError, field: str | None = None) -> Problem:
+    """An error of the model as a problem."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, ImageError):
+        return Problem("bad_image", error.detail, f"send a {', '.join(FORMATS)}", field=field)
+    code = "bad_value" if isinstance(error, InputError) else "internal"
+    if isinstance(error, StateError):
+        code = "not_possible_now"
+    return Problem(code, error.detail, error.fix, field=field or error.field)
 
 
 def without_path(problem: Problem, path: Path) -> Problem:
-    """Where the model lies on its machine is nobody's business."""
+    """Strip the model's path on its machine from a problem."""
     for place in (str(path.resolve()), str(path)):
         problem.detail = problem.detail.replace(place, path.resolve().name)
         if problem.fix:
@@ -102,68 +110,46 @@ def without_path(problem: Problem, path: Path) -> Problem:
     return problem
 
 
-def from_error(error: CalaError, field: str | None = None) -> Problem:
-    """An error of the model's as a problem; its message ends with the fix, after a colon."""
-    detail, colon, fix = str(error).rpartition(": ")
-    if not colon:
-        detail, fix = str(error), ""
-    status, code = 422, "bad_value"
-    if isinstance(error, ImageError):
-        code, detail, fix = "bad_image", str(error), "send a JPEG, PNG, WebP, BMP, GIF or TIFF"
-    elif isinstance(error, StateError):
-        status, code = 409, "not_possible_now"
-    elif not isinstance(error, InputError):
-        status, code = 500, "internal"
-    return Problem(status, code, detail, field=field, fix=fix or None)
+def invalid(first: ErrorDetails, loc: tuple[int | str, ...]) -> Problem:
+    """What pydantic says of a value at `loc`."""
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc)
+    where = shown("".join(parts).removeprefix("."))[:100] or "body"
+    fix = "see /docs for what this request takes"
+    return Problem("bad_value", f"{where}: {first['msg']}", fix, field=where)
 
 
-def install(app: FastAPI) -> None:
+def wrong_media_type(kind: str, fix: str) -> Problem:
+    detail = f"the request is '{shown(kind)[:100]}'"
+    return Problem("wrong_media_type", detail, fix, field="Content-Type")
+
+
+def media_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def install_handlers(app: FastAPI) -> None:
     """Every error leaves as a problem, those of the framework too."""
-
-    @app.exception_handler(HTTPException)
-    async def _http(request: Request, error: HTTPException) -> JSONResponse:
-        if isinstance(error, Problem):
-            return error.response()
-        code = CODES.get(error.status_code, "error")
-        return Problem(error.status_code, code, str(error.detail), headers=error.headers).response()
-
-    @app.exception_handler(ClientDisconnect)
-    async def _gone(request: Request, error: ClientDisconnect) -> JSONResponse:
-        return Problem(400, "bad_request", "the request has no end", field="body").response()
 
     @app.exception_handler(CalaError)
     async def _cala(request: Request, error: CalaError) -> JSONResponse:
-        return from_error(error).response()
+        return as_problem(error).response()
+
+    @app.exception_handler(HTTPException)
+    async def _http(request: Request, error: HTTPException) -> JSONResponse:
+        if isinstance(error.__cause__, CalaError):  # raised while the framework read the body
+            return as_problem(error.__cause__).response()
+        code = CODES.get(error.status_code, ("bad_request",))[0]
+        return Problem(code, str(error.detail), headers=error.headers).response()
+
+    @app.exception_handler(ClientDisconnect)
+    async def _gone(request: Request, error: ClientDisconnect) -> JSONResponse:
+        return Problem("bad_request", "the request has no end", field="body").response()
 
     @app.exception_handler(RequestValidationError)
     async def _invalid(request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        kind = media_type(request)
         if first["loc"] == ("body",) and kind != "application/json":
-            return Problem(
-                415,
-                "wrong_media_type",
-                f"the request is '{shown(kind)[:100]}'",
-                field="Content-Type",
-                fix="send JSON, with the header 'Content-Type: application/json'",
-            ).response()
-        where = ".".join(str(part) for part in first["loc"][1:]) or str(first["loc"][0])
-        return Problem(
-            422,
-            "bad_value",
-            f"{where}: {first['msg']}",
-            field=where,
-            fix="see /docs for what this request takes",
-        ).response()
-
-    @app.exception_handler(Exception)
-    async def _unexpected(request: Request, error: Exception) -> JSONResponse:
-        return unexpected(error).response()
-
-
-def unexpected(error: Exception) -> Problem:
-    """An error of ours: the log has the details, the client does not."""
-    LOG.error("an error of the service itself", exc_info=error)
-    return Problem(
-        500, "internal", "the service made a mistake", fix="see its log, and report what it says"
-    )
+            fix = "send JSON, with the header 'Content-Type: application/json'"
+            return wrong_media_type(kind, fix).response()
+        return invalid(first, first["loc"][1:] or first["loc"]).response()

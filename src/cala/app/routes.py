@@ -27,9 +27,9 @@ from cala.app.schemas import (
     photo_body,
 )
 from cala.app.service import Service
-from cala.app.uploads import DIGEST, LONGEST_NAME, Sent, check_fields, named, read_request
+from cala.app.uploads import LONGEST_NAME, TeachBody, read_request
 from cala.files import shown
-from cala.model.overview import settings_of, told
+from cala.model.overview import described, settings_of
 from cala.model.thumbnails import thumbnail
 
 PAGE = 1000
@@ -43,11 +43,6 @@ def router(service: Service) -> APIRouter:
     api = APIRouter(prefix="/v1", responses={"4XX": problem, "503": problem})
     limits = service.limits
 
-    async def photos(request: Request, most: int, *texts: str) -> Sent:
-        sent = await read_request(request, limits, most)
-        check_fields(sent, texts, archive=most == limits.check)
-        return sent
-
     @api.post("/predict", response_model=Predictions, openapi_extra=photo_body())
     async def predict(
         request: Request,
@@ -57,17 +52,18 @@ def router(service: Service) -> APIRouter:
     ) -> Any:
         """What photos show. Photos that cannot be read are under `errors`; the others are
         answered."""
-        sent = await photos(request, limits.predict)
+        sent = await read_request(request, limits, limits.predict)
         return await service.predict(sent.photos, top=top, unknown=unknown, reject=reject)
 
     @api.post("/evaluate", response_model=Evaluated, openapi_extra=photo_body(labelled=True))
     async def evaluate(request: Request, reject: Rate = None) -> Any:
         """How well it does on labelled photos: files with one `labels` each, or a zip file
         `archive` with a folder for each class."""
+        sent = await read_request(request, limits, limits.check)
         try:
-            return await service.evaluate(await photos(request, limits.check), reject)
+            return await service.evaluate(sent, reject)
         finally:
-            await request.close()
+            await sent.close()
 
     @api.get("/classes", response_model=ClassList)
     async def classes(
@@ -92,8 +88,8 @@ def router(service: Service) -> APIRouter:
     @api.post("/classes", response_model=Taught, status_code=201, openapi_extra=photo_body("name"))
     async def teach(request: Request, key: Key = None) -> Any:
         """A new class from a few photos: all of them are learned, or none."""
-        sent = await photos(request, limits.teach, "name")
-        return _taught(*await service.teach(sent.photos, key, name=named(sent.fields["name"])))
+        sent = await read_request(request, limits, limits.teach, TeachBody)
+        return _taught(*await service.teach(sent.photos, key, name=sent.name))
 
     @api.get("/classes/{id}", response_model=ClassDetail)
     async def one(id: str) -> Any:
@@ -111,12 +107,12 @@ def router(service: Service) -> APIRouter:
     )
     async def more(id: str, request: Request, key: Key = None) -> Any:
         """More photos of a class."""
-        sent = await photos(request, limits.teach)
+        sent = await read_request(request, limits, limits.teach)
         return _taught(*await service.teach(sent.photos, key, id=id))
 
     @api.patch("/classes/{id}", response_model=Renamed)
     async def rename(id: str, body: Rename) -> Any:
-        return await service.rename(id, named(body.name))
+        return await service.rename(id, body.name)
 
     @api.delete("/classes/{id}", response_model=Changed)
     async def forget(id: str) -> Any:
@@ -139,30 +135,29 @@ def router(service: Service) -> APIRouter:
     ) -> Any:
         """Changes, the newest first."""
         journal = service.snapshot.journal
-        lines = [_line(entry, text) for entry, text in reversed(told(list(journal)))]
+        lines = [_line(entry, text) for entry, text in reversed(described(list(journal)))]
         part = lines[offset : offset + limit]
         return {"version": service.snapshot.version, "total": len(lines), "changes": part}
 
     @api.get("/model", response_model=ModelInfo)
     async def model(request: Request) -> Any:
         snapshot = service.snapshot
-        knowledge = snapshot.knowledge
-        known = knowledge.n_known
-        card = asdict(knowledge.encoder)
+        current = snapshot.model
+        card = asdict(current.encoder)
         card["uri"] = re.split(r"[/\\]", card["uri"])[-1]  # paths of this machine are its own
         return {
             "name": shown(service.model.path.resolve().name),
             "version": snapshot.version,
             "classes": len(snapshot.names),
-            "known": known,
-            "new": len(snapshot.names) - known,
+            "known": current.n_known,
+            "new": len(snapshot.names) - current.n_known,
             "right": request.scope.get("cala.right", "teach"),
             "keeps_thumbnails": service.settings.thumbnails,
             "can_undo": snapshot.present.undo > 0,
             "can_redo": snapshot.present.redo > 0,
             "encoder": card,
-            "settings": settings_of(knowledge),
-            "notes": list(knowledge.notes),
+            "settings": settings_of(current),
+            "notes": [note.text for note in current.notes],
             "limits": asdict(limits),
             "cala": __version__,
         }
@@ -179,13 +174,13 @@ def router(service: Service) -> APIRouter:
     )
     async def small(digest: str) -> Any:
         """The small copy of a photo that a class was learned from."""
-        snapshot = service.snapshot
-        # Copies of forgotten photos stay for undo, and are nobody's business until then.
-        if not DIGEST.fullmatch(digest) or digest not in snapshot.digests:
-            raise _no_thumbnail()
         path = thumbnail(service.model.path, digest)
-        if not path.is_file():
-            raise _no_thumbnail()
+        # Copies of forgotten photos stay for undo, and are nobody's business until then.
+        if digest not in service.snapshot.digests or not path.is_file():
+            fix = "GET /v1/classes lists those that are there"
+            raise Problem(
+                "no_thumbnail", "there is no small copy of this photo", fix, field="digest"
+            )
         cached = {"cache-control": "private, max-age=31536000, immutable"}
         return FileResponse(path, media_type="image/jpeg", headers=cached)
 
@@ -201,13 +196,3 @@ def _line(entry: dict[str, Any], text: str) -> dict[str, Any]:
     """A change for people; digests and keys of requests stay in the journal."""
     left = {k: v for k, v in entry.items() if k not in ("sha256", "request")}
     return {**left, "text": text}
-
-
-def _no_thumbnail() -> Problem:
-    return Problem(
-        404,
-        "no_thumbnail",
-        "there is no small copy of this photo",
-        field="digest",
-        fix="GET /v1/classes lists those that are there",
-    )

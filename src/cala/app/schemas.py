@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from cala.app.uploads import Name, PhotoItem
+
 Kind = Literal["known", "new"]
 Sha = Field(description="SHA-256 of the photo's file")
 
@@ -116,7 +118,7 @@ class Taught(BaseModel):
 class Rename(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    name: str = Field(max_length=1000)
+    name: Name
 
 
 class Renamed(BaseModel):
@@ -199,18 +201,6 @@ class Evaluated(BaseModel):
     errors: list[PhotoError]
 
 
-_IMAGE_JSON = {
-    "type": "object",
-    "properties": {
-        "data": {"type": "string", "description": "The file in base64"},
-        "id": {"type": "string", "description": "SHA-256 of a photo that was sent before"},
-        "name": {"type": "string"},
-        "label": {"type": "string", "description": "For /v1/evaluate: its class"},
-    },
-    "additionalProperties": False,
-}
-
-
 def photo_body(*texts: str, labelled: bool = False) -> dict[str, Any]:
     """The request body of an endpoint that takes photos and some texts."""
     fields: dict[str, Any] = {text: {"type": "string"} for text in texts}
@@ -226,7 +216,10 @@ def photo_body(*texts: str, labelled: bool = False) -> dict[str, Any]:
         "application/json": {
             "schema": {
                 "type": "object",
-                "properties": {**fields, "images": {"type": "array", "items": _IMAGE_JSON}},
+                "properties": {
+                    **fields,
+                    "images": {"type": "array", "items": PhotoItem.model_json_schema()},
+                },
                 "required": [*texts, "images"],
             }
         },

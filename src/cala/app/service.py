@@ -12,28 +12,26 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
 
 from cala.app.answers import evaluation, predictions
 from cala.app.archive import labelled_members
-from cala.app.batching import Batcher
-from cala.app.looking import Looker
-from cala.app.metrics import Metrics
-from cala.app.problems import Problem, damaged, from_error, unsaved, without_path
-from cala.app.recent import Photo
-from cala.app.repeats import Asked, Repeats
+from cala.app.idempotency import KnownRequests, RequestKey
+from cala.app.middleware import Metrics
+from cala.app.photo_encoder import Photo, PhotoEncoder
+from cala.app.problems import Problem, as_problem, damaged, without_path
 from cala.app.settings import Settings
 from cala.app.snapshot import Snapshot
-from cala.app.uploads import Sent, Upload, labelled, some
-from cala.data.decoding import ImageError
+from cala.app.uploads import Sent, Upload
 from cala.errors import CalaError
 from cala.files import stamp
 from cala.model import Model
-from cala.model.knowledge import Knowledge, check_name, plain_name
 from cala.model.model import Added, check_reject
 from cala.model.thumbnails import put_thumbnails
+from cala.model.version import ModelVersion, check_name, plain_name
 from cala.store import Present
 from cala.store.store import CURRENT
 
@@ -52,10 +50,14 @@ class Service:
     def __init__(self, model: Model, settings: Settings) -> None:
         self.model, self.settings, self.limits = model, settings, settings.limits
         self.metrics = Metrics()
-        tta = model.knowledge.encoder.tta
-        batcher = Batcher(model.encoder, tta, self.metrics.batches.observe)
-        self.looker = Looker(batcher, self.limits, settings.thumbnails)
-        self.repeats = Repeats()
+        self.encoder = PhotoEncoder(
+            model.encoder,
+            model.current.encoder.tta,
+            self.limits,
+            settings.thumbnails,
+            self.metrics.batches.observe,
+        )
+        self.known = KnownRequests()
         self.fault: str | None = None
         self._readers = ThreadPoolExecutor(READERS, "cala-reader")
         self._judges = ThreadPoolExecutor(CHECKS, "cala-judge")
@@ -70,13 +72,14 @@ class Service:
         self, uploads: Sequence[Upload], *, top: int, unknown: str, reject: float | None
     ) -> dict[str, Any]:
         """Answers to the photos that can be read, and what is wrong with the others."""
-        found = await self.looker.photos(some(uploads), self.limits.seconds)
-        good = [(u, p) for u, p in zip(uploads, found, strict=True) if isinstance(p, Photo)]
-        errors = [_error(u, p) for u, p in zip(uploads, found, strict=True) if not _is_photo(p)]
+        check_reject(reject)
+        found = await self.encoder.photos(uploads, self.limits.seconds)
+        good, errors = _sorted(uploads, found)
         if not good:
             raise _first(uploads, found)
         snapshot = self.snapshot
-        answers = await self._read(
+        answers = await self._run(
+            self._readers,
             lambda: predictions(
                 snapshot,
                 np.stack([photo.features for _, photo in good]),
@@ -84,46 +87,46 @@ class Service:
                 [photo.digest for _, photo in good],
                 top=top,
                 unknown=unknown,
-                reject=None if reject is None else check_reject(reject),
-            )
+                reject=reject,
+            ),
         )
         return {"version": snapshot.version, "predictions": answers, "errors": errors}
 
     async def evaluate(self, sent: Sent, reject: float | None) -> dict[str, Any]:
         """Labelled photos, of the request itself or of an archive in it."""
+        check_reject(reject)
         async with self._checking:
             return await self._evaluate(sent, reject)
 
     async def _evaluate(self, sent: Sent, reject: float | None) -> dict[str, Any]:
-        rate = None if reject is None else check_reject(reject)
         if sent.archive is not None:
             uploads: Iterator[Upload] = labelled_members(sent.archive, self.limits)
         else:
-            uploads = iter([labelled(upload) for upload in some(sent.photos)])
-        deadline = asyncio.get_running_loop().time() + self.limits.check_seconds
-        kept: list[tuple[Photo, str]] = []
+            uploads = iter(sent.labelled())
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + self.limits.check_seconds
+        kept: list[tuple[Upload, Photo]] = []
         errors: list[dict[str, Any]] = []
-        while part := await self._judge(lambda: _part(uploads)):
-            left = deadline - asyncio.get_running_loop().time()
-            found = await self.looker.photos(part, max(left, 0.0))
-            for upload, photo in zip(part, found, strict=True):
-                if isinstance(photo, Photo):
-                    kept.append((photo, plain_name(upload.label)))
-                elif isinstance(photo, Problem):
-                    raise photo  # a photo that is to be sent again
-                else:
-                    errors.append(_error(upload, photo))
+        while part := await self._run(self._judges, lambda: _part(uploads)):
+            found = await self.encoder.photos(part, max(deadline - clock(), 0.0))
+            for one in found:
+                if isinstance(one, Problem):
+                    raise one  # a photo that is to be sent again
+            good, bad = _sorted(part, found)
+            kept += [(replace(upload, data=None), photo) for upload, photo in good]
+            errors += bad
         if not kept:
-            raise Problem(422, "bad_image", "none of the photos can be read", field="images")
+            raise Problem("bad_image", "none of the photos can be read", field="images")
         snapshot = self.snapshot
-        judged = await self._judge(
+        judged = await self._run(
+            self._judges,
             lambda: evaluation(
                 snapshot,
-                np.stack([photo.features for photo, _ in kept]),
-                [label for _, label in kept],
-                [photo.digest for photo, _ in kept],
-                reject=rate,
-            )
+                np.stack([photo.features for _, photo in kept]),
+                [plain_name(upload.label) for upload, _ in kept],
+                [photo.digest for _, photo in kept],
+                reject=reject,
+            ),
         )
         return {"version": snapshot.version, **judged, "errors": errors}
 
@@ -135,13 +138,13 @@ class Service:
         """Photos of a new class, or more of the class with an id: the answer, and if it is new."""
         if not id:
             name = check_name(name)
-        asked = Asked.of(key, name, id, [upload.digest for upload in uploads])
-        before = self.repeats.find(asked, self.snapshot)
+        asked = RequestKey.of(key, name, id, [upload.digest for upload in uploads])
+        before = self.known.find(asked, self.snapshot)
         if before is not None:  # whatever has become of its photos and its class meanwhile
             return before, False
         if id:
             self.snapshot.column(id)
-        found = await self.looker.photos(some(uploads), self.limits.seconds)
+        found = await self.encoder.photos(uploads, self.limits.seconds)
         photos = [photo for photo in found if isinstance(photo, Photo)]
         if len(photos) < len(found):
             raise _first(uploads, found)
@@ -149,20 +152,20 @@ class Service:
         return await self._write(lambda: self._teach(files, photos, asked, name, id))
 
     def _teach(
-        self, files: list[str], photos: list[Photo], asked: Asked | None, name: str, id: str
+        self, files: list[str], photos: list[Photo], asked: RequestKey | None, name: str, id: str
     ) -> tuple[dict[str, Any], bool]:
-        before = self.repeats.find(asked, self.snapshot)
+        before = self.known.find(asked, self.snapshot)
         if before is not None:
             return before, False
         if id:
-            name = self.snapshot.names[self.snapshot.column(id)]
+            name = self._name(id)
         elif name in self.snapshot.column_of:
             raise self._taken(name)
         told: dict[str, Any] = {}
 
-        def about(after: Knowledge, added: Added) -> dict[str, Any]:
-            seen = Snapshot(after, Present(0, (), 0, 0), self.snapshot.pictures)
-            told.update(_taught(seen, name, added))
+        def about(after: ModelVersion, added: Added) -> dict[str, Any]:
+            taught = Snapshot(after, Present(0, (), 0, 0), self.snapshot.pictures)
+            told.update(_taught(taught, name, added))
             return {} if asked is None else asked.entry(told)
 
         copies = {photo.digest: photo.small for photo in photos if photo.small}
@@ -174,73 +177,54 @@ class Service:
             thumbnails=(lambda: put_thumbnails(self.model.path, copies)) if copies else None,
             about=about,
         )
-        self._exchange(Snapshot.read(self.model.store, self.model.knowledge, added.version))
+        self._exchange(Snapshot.read(self.model.store, self.model.current, added.version))
         self.metrics.taught.inc(sum(added.photos.values()))
         answer = {**told, "version": added.version}
-        self.repeats.keep(asked, answer)
+        self.known.keep(asked, answer)
         return answer, True
 
     def _taken(self, name: str) -> Problem:
-        return Problem(
-            409,
-            "class_exists",
-            f"there is a class '{name}' already",
-            field="name",
-            fix="choose another name, or add the photos to that class",
-        )
+        fix = "choose another name, or add the photos to that class"
+        return Problem("class_exists", f"there is already a class '{name}'", fix, field="name")
 
     async def rename(self, id: str, name: str) -> dict[str, Any]:
         def change() -> dict[str, Any]:
-            old = self.snapshot.names[self.snapshot.column(id)]
-            new = check_name(name)
+            old, new = self._name(id), check_name(name)
             if new != old and new in self.snapshot.column_of:
                 raise self._taken(new)
             if new != old:
                 self._changed(lambda: self.model.rename(old, new))
-            column = self.snapshot.column(id)
-            return {"version": self.snapshot.version, "class": self.snapshot.classes[column]}
+            now = self.snapshot
+            return {"version": now.version, "class": now.classes[now.column(id)]}
 
         return await self._write(change)
 
     async def forget(self, id: str) -> dict[str, Any]:
-        def change() -> dict[str, Any]:
-            name = self.snapshot.names[self.snapshot.column(id)]
-            self._changed(lambda: self.model.forget(name))
-            return self._said()
-
-        return await self._write(change)
+        return await self._write(lambda: self._changed(lambda: self.model.forget(self._name(id))))
 
     async def tune(self, **how: Any) -> dict[str, Any]:
-        def change() -> dict[str, Any]:
-            self._changed(lambda: self.model.tune(**how))
-            return self._said()
-
-        return await self._write(change)
+        return await self._write(lambda: self._changed(lambda: self.model.tune(**how)))
 
     async def step(self, back: bool, version: int | None) -> dict[str, Any]:
         """Undo or redo; `version` is the one that the client believes to be the present one."""
 
         def change() -> dict[str, Any]:
             if version is not None and version != self.snapshot.version:
-                raise Problem(
-                    409,
-                    "changed_meanwhile",
-                    f"the model is at version {self.snapshot.version}, not {version}",
-                    field="version",
-                    fix="look at GET /v1/history, then undo what is to be undone",
-                )
-            self._changed(self.model.undo if back else self.model.redo)
-            return self._said()
+                detail = f"the model is at version {self.snapshot.version}, not {version}"
+                fix = "look at GET /v1/history, then undo what is to be undone"
+                raise Problem("changed_meanwhile", detail, fix, field="version")
+            return self._changed(self.model.undo if back else self.model.redo)
 
         return await self._write(change)
 
-    def _said(self) -> dict[str, Any]:
-        now = self.snapshot
-        return {"version": now.version, "classes": len(now.names), "change": now.journal[-1]}
+    def _name(self, id: str) -> str:
+        return self.snapshot.names[self.snapshot.column(id)]
 
-    def _changed(self, change: Callable[[], object]) -> None:
+    def _changed(self, change: Callable[[], object]) -> dict[str, Any]:
         change()
-        self._exchange(Snapshot.read(self.model.store))
+        now = Snapshot.read(self.model.store)
+        self._exchange(now)
+        return {"version": now.version, "classes": len(now.names), "change": now.journal[-1]}
 
     def _exchange(self, snapshot: Snapshot) -> None:
         """Nobody else has written meanwhile, so the stamp is that of this snapshot."""
@@ -264,22 +248,18 @@ class Service:
                 self.fault = None
                 return
             fresh = Snapshot.read(self.model.store)
-            fresh.knowledge.encoder.check_same(self.snapshot.knowledge.encoder, self.model.path)
+            fresh.model.encoder.check_same(self.snapshot.model.encoder, self.model.path)
             self.model.reload()
             self._stamp, self.snapshot, self.fault = found, fresh, None
-        except (CalaError, OSError, Problem) as error:
+        except (CalaError, OSError) as error:
             if self.fault is None:
                 LOG.error("the model on disk cannot be used: %s", error)
             self.fault = str(error)
 
     # Threads
 
-    async def _read(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._readers, work)
-
-    async def _judge(self, work: Callable[[], T]) -> T:
-        """As `_read`, for work that takes long."""
-        return await asyncio.get_running_loop().run_in_executor(self._judges, work)
+    async def _run(self, threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(threads, work)
 
     async def _write(self, work: Callable[[], T]) -> T:
         """In the writer's thread. A client that goes away does not stop what has begun."""
@@ -289,26 +269,29 @@ class Service:
     def _alone(self, work: Callable[[], T]) -> T:
         """What `work` looks up in the snapshot is what is on the disk, and stays so."""
         try:
-            self._refresh()
-            if self.fault is not None:
-                raise damaged()
+            self._check_fault()
             with self.model.store.held():
-                self._refresh()
-                if self.fault is not None:
-                    raise damaged()
+                self._check_fault()
                 return work()
         except CalaError as error:
-            if isinstance(error.__cause__, OSError):
+            if error.code == "not_saved":
                 LOG.error("the model cannot be changed: %s", error)
-                raise unsaved() from error
-            raise without_path(from_error(error), self.model.path) from error
+                detail = "the change could not be written, and the model is as it was"
+                fix = "see the log of the service: permissions and free space of its disk"
+                raise Problem("not_saved", detail, fix) from error
+            raise without_path(as_problem(error), self.model.path) from error
+
+    def _check_fault(self) -> None:
+        self._refresh()
+        if self.fault is not None:
+            raise damaged()
 
     def close(self) -> None:
         """Finish what was accepted."""
         self._writer.shutdown()
         self._readers.shutdown()
         self._judges.shutdown()
-        self.looker.close()
+        self.encoder.close()
 
 
 def _part(uploads: Iterator[Upload]) -> list[Upload]:
@@ -323,41 +306,38 @@ def _part(uploads: Iterator[Upload]) -> list[Upload]:
     return part
 
 
-def _taught(seen: Snapshot, name: str, added: Added) -> dict[str, Any]:
+def _taught(after: Snapshot, name: str, added: Added) -> dict[str, Any]:
     """What was learned, and what it is close to."""
-    column = seen.column_of[name]
-    head = seen.knowledge.classifier
+    column, classifier = after.column_of[name], after.model.classifier
     return {
-        "id": seen.ids[column],
+        "id": after.ids[column],
         "name": name,
-        "kind": seen.knowledge.kind_at(column),
-        "photos": int(seen.knowledge.seen.counts()[head.head_.classes[column]]),
+        "kind": after.model.kind_at(column),
+        "photos": int(after.model.photos.counts()[classifier.head_.classes[column]]),
         "added": sum(added.photos.values()),
         "again": added.again,
-        "beta": float(head.beta_[column]),
+        "beta": float(classifier.beta_[column]),
         "closest": [
-            {k: one[k] for k in ("id", "name", "kind", "cosine")} for one in seen.relatives(column)
+            {k: one[k] for k in ("id", "name", "kind", "cosine")} for one in after.relatives(column)
         ],
         "alike": added.alike.get(name),
     }
 
 
-def _is_photo(found: object) -> bool:
-    return isinstance(found, Photo)
+def _sorted(
+    uploads: Sequence[Upload], found: Sequence[Photo | CalaError]
+) -> tuple[list[tuple[Upload, Photo]], list[dict[str, Any]]]:
+    """Photos that can be used, and what is wrong with the others."""
+    good, errors = [], []
+    for upload, one in zip(uploads, found, strict=True):
+        if isinstance(one, Photo):
+            good.append((upload, one))
+        else:
+            errors.append({"image": upload.name, **as_problem(one, upload.field).body()})
+    return good, errors
 
 
-def _problem(upload: Upload, found: object) -> Problem:
-    if isinstance(found, Problem):
-        return found
-    assert isinstance(found, ImageError)
-    return from_error(found, upload.field)
-
-
-def _first(uploads: Sequence[Upload], found: Sequence[object]) -> Problem:
+def _first(uploads: Sequence[Upload], found: Sequence[Photo | CalaError]) -> Problem:
     """The first photo that cannot be used."""
-    bad = ((u, p) for u, p in zip(uploads, found, strict=True) if not _is_photo(p))
-    return _problem(*next(bad))
-
-
-def _error(upload: Upload, found: object) -> dict[str, Any]:
-    return {"image": upload.name, **_problem(upload, found).body()}
+    pairs = zip(uploads, found, strict=True)
+    return next(as_problem(one, u.field) for u, one in pairs if not isinstance(one, Photo))

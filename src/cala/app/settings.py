@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from dataclasses import dataclass, field
 
 from cala.errors import InputError
 from cala.files import shown
 
-LEAST_TOKEN = 16
 LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -58,24 +58,25 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
-        for name, value in (("token", self.token), ("read token", self.read_token)):
-            if value and (len(value) < LEAST_TOKEN or not value.isascii() or " " in value):
+        for name, value in (("token", self.token), ("read_token", self.read_token)):
+            if value and not re.fullmatch(r"[!-~]{16,}", value):
                 raise InputError(
-                    f"the {name} has {len(value)} characters: give at least {LEAST_TOKEN} letters, "
-                    "digits and signs, such as those that `python -c "
-                    "'import secrets; print(secrets.token_urlsafe())'` prints"
+                    f"the {name.replace('_', ' ')} is too short or cannot be sent",
+                    "use at least 16 ASCII letters, digits and signs, such as those that `python "
+                    "-c 'import secrets; print(secrets.token_urlsafe())'` prints",
+                    field=name,
                 )
         if self.read_token and not self.token:
-            raise InputError(
-                "there is a read token and no token: without one nobody could teach; give --token "
-                "or CALA_TOKEN too"
-            )
+            fix = "give --token or CALA_TOKEN too: without it nobody could teach"
+            raise InputError("a read token requires a token", fix, field="read_token")
         if self.token and self.token == self.read_token:
-            raise InputError("the read token is the token: give another one, or leave it out")
+            fix = "use another one, or leave it out"
+            raise InputError("the read token must differ from the token", fix, field="read_token")
         if not self.token and not is_loopback(self.host):
             raise InputError(
-                f"{shown(self.host)} can be reached from other machines: set CALA_TOKEN (or "
-                "--token) so that not everybody can teach, or stay on 127.0.0.1"
+                f"other machines can reach {shown(self.host)}",
+                "set CALA_TOKEN (or --token) so that not everybody can teach, or use 127.0.0.1",
+                field="token",
             )
 
 

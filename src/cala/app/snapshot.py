@@ -12,9 +12,9 @@ import numpy as np
 
 from cala.app.problems import Problem
 from cala.files import shown
-from cala.model.knowledge import Knowledge
-from cala.model.overview import classes_of, relatives
+from cala.model.overview import class_rows, relatives
 from cala.model.thumbnails import FOLDER
+from cala.model.version import ModelVersion
 from cala.store import Present, Store
 
 TRIES = 20
@@ -28,23 +28,23 @@ class Snapshot:
     pictures : digests of photos with a small copy
     """
 
-    knowledge: Knowledge
+    model: ModelVersion
     present: Present
     pictures: frozenset[str]
 
     @classmethod
-    def read(cls, store: Store, knowledge: Knowledge | None = None, version: int = 0) -> Snapshot:
+    def read(cls, store: Store, model: ModelVersion | None = None, version: int = 0) -> Snapshot:
         """The present version on disk.
 
-        knowledge, version : what it holds, where that is known and no other process was quicker
+        model, version : what it holds, where that is known and no other process was quicker
         """
         for _ in range(TRIES):
             present = store.present()
-            known = knowledge if present.version == version else None
-            found = known or Knowledge.from_content(store.read())
+            known = model if present.version == version else None
+            found = known or ModelVersion.from_content(store.read())
             if known or store.version() == present.version:
                 return cls(found, present, _pictures(store))
-        raise Problem(503, "busy", "other processes change the model all the time", fix="try again")
+        raise Problem("busy", "other processes change the model all the time", "try again")
 
     @property
     def version(self) -> int:
@@ -61,10 +61,10 @@ class Snapshot:
 
         Numbers alone would be given again after an undo, so the first photo is part of it.
         """
-        seen = self.knowledge.seen
-        owners, first = np.unique(seen.owner, return_index=True)
-        digest = {int(o): bytes(seen.digest[f]) for o, f in zip(owners, first, strict=True)}
-        numbers = self.knowledge.classifier.head_.classes
+        photos = self.model.photos
+        owners, first = np.unique(photos.owner, return_index=True)
+        digest = {int(o): bytes(photos.digest[f]) for o, f in zip(owners, first, strict=True)}
+        numbers = self.model.classifier.head_.classes
         return tuple(f"{number}-{digest.get(number, b'').hex()[:12]}" for number in numbers)
 
     @cached_property
@@ -73,7 +73,7 @@ class Snapshot:
 
     @cached_property
     def names(self) -> list[str]:
-        return self.knowledge.names
+        return self.model.names
 
     @cached_property
     def column_of(self) -> dict[str, int]:
@@ -83,30 +83,25 @@ class Snapshot:
     def column(self, id: str) -> int:
         found = self.columns.get(id)
         if found is None:
-            raise Problem(
-                404,
-                "no_such_class",
-                f"there is no class with the id '{shown(id)[:100]}'",
-                field="id",
-                fix="GET /v1/classes lists the classes and their ids",
-            )
+            detail = f"there is no class with the id '{shown(id)[:100]}'"
+            fix = "GET /v1/classes lists the classes and their ids"
+            raise Problem("no_such_class", detail, fix, field="id")
         return found
 
     @cached_property
     def photos(self) -> dict[int, list[str]]:
         """Digests by column, in order of arrival."""
-        numbers = {n: c for c, n in enumerate(self.knowledge.classifier.head_.classes)}
+        numbers = {n: c for c, n in enumerate(self.model.classifier.head_.classes)}
         found: dict[int, list[str]] = {column: [] for column in numbers.values()}
-        seen = self.knowledge.seen
-        for owner, row in zip(seen.owner.tolist(), seen.digest, strict=True):
+        for digest, owner in self.model.photos.owners().items():
             if owner in numbers:
-                found[numbers[owner]].append(row.tobytes().hex())
+                found[numbers[owner]].append(digest.hex())
         return found
 
     @cached_property
     def digests(self) -> frozenset[str]:
         """Of all photos that its classes were learned from."""
-        return frozenset(digest.hex() for digest in self.knowledge.seen.owners())
+        return frozenset(digest.hex() for digest in self.model.photos.owners())
 
     @cached_property
     def faces(self) -> dict[int, list[str]]:
@@ -125,7 +120,7 @@ class Snapshot:
     @cached_property
     def classes(self) -> list[dict[str, Any]]:
         """As the service lists them, in order of arrival."""
-        rows = classes_of(self.knowledge)
+        rows = class_rows(self.model)
         for column, row in enumerate(rows):
             near = self.column_of[row["closest"]["name"]]
             row["closest"] = self.near(near, row["closest"]["cosine"])
@@ -136,13 +131,13 @@ class Snapshot:
         return {
             "id": self.ids[column],
             "name": self.names[column],
-            "kind": self.knowledge.kind_at(column),
+            "kind": self.model.kind_at(column),
             "cosine": cosine,
             "thumbnail": self.face(column),
         }
 
     def relatives(self, column: int) -> list[dict[str, Any]]:
-        return [self.near(other, cosine) for other, cosine in relatives(self.knowledge, column)]
+        return [self.near(other, cosine) for other, cosine in relatives(self.model, column)]
 
     def found(self, search: str) -> Sequence[dict[str, Any]]:
         """Classes whose names hold these words, whatever their case."""

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from cala.cli.options import KIND
+from cala.cli.options import AS_JSON, KIND
 from cala.cli.progress import progress
-from cala.files import counted, shown
+from cala.files import counted, preview, shown
 
 if TYPE_CHECKING:
     from cala.data.check import Coverage, DataReport
 
 app = typer.Typer(
-    help="Look at image sets and embeddings, or fetch sets.",
+    help="Check image sets and embeddings, or download sets.",
     no_args_is_help=True,
 )
 
@@ -32,23 +32,25 @@ def check(
     dataset: str | None = KIND,
     limit: int = typer.Option(5, "--limit", min=1, help="Names shown per finding."),
     max_pixels: int | None = typer.Option(
-        None, "--max-pixels", min=1, help="Images with more are refused.", show_default=False
+        None, "--max-pixels", min=1, help="Refuse images with more pixels."
     ),
-    as_json: bool = typer.Option(False, "--json", help="Everything found, for machines."),
+    as_json: bool = AS_JSON,
 ) -> None:
-    """Say what is at PATH, and what is wrong with it.
+    """Show what is at PATH, and what is wrong with it.
 
-    Of images: counts, resolution, what the protocol lacks, bad and double ones.
+    For images: counts, resolution, what the protocol lacks, unreadable and duplicate ones.
 
-    Of embeddings: classes, rows, dimension, scale, held-out rows, fake classes, names.
-    Exit code 1 if images cannot be used or the set cannot be opened.
+    For embeddings: classes, rows, dimension, scale, held-out rows, fake classes, names.
+    The exit code is 1 if images cannot be used or the set cannot be opened.
 
     Example: cala data check ~/CUB_200_2011
     """
-    from cala.data.check import check as look
+    from cala.data.check import check_data
 
     with progress(as_json):
-        report = look(path, dataset, **({} if max_pixels is None else {"max_pixels": max_pixels}))
+        report = check_data(
+            path, dataset, **({} if max_pixels is None else {"max_pixels": max_pixels})
+        )
     if as_json:
         typer.echo(json.dumps(report.as_json(), indent=1, ensure_ascii=False))
     else:
@@ -122,12 +124,12 @@ def _coverage_lines(c: Coverage, limit: int) -> Iterator[str]:
         ("missing shots", c.missing_shots),
     ):
         if names:
-            yield f"  {what} ({len(names):,}): {_some(names, limit)}"
+            yield f"  {what} ({len(names):,}): {preview(names, limit)}"
     for part, short in c.short.items():
         if short:
             total, classes = f"{sum(short.values()):,}", counted(len(short), "class")
             each = [f"{name} {n:,}" for name, n in short.items()]
-            yield f"  missing {part} ({total} in {classes}): {_some(each, limit)}"
+            yield f"  missing {part} ({total} in {classes}): {preview(each, limit)}"
 
 
 def _embedding_lines(r: DataReport, limit: int) -> Iterator[str]:
@@ -146,11 +148,11 @@ def _embedding_lines(r: DataReport, limit: int) -> Iterator[str]:
     yield f"scale: {'not given' if r.scale is None else f'{r.scale:g}'}"
     yield f"held-out rows: {held}"
     yield f"fake classes: {fakes}"
-    yield f"class names: {_some(r.class_names or (), limit) or 'none'}"
+    yield f"class names: {preview(r.class_names or (), limit) or 'none'}"
     yield f"file names: {' and '.join(r.names) or 'none'}"
     yield from _provenance_lines(r.provenance or {}, limit)
     if r.ignored:
-        yield f"ignored, not known to cala: {_some(r.ignored, limit)}"
+        yield f"ignored, not known to cala: {preview(r.ignored, limit)}"
     yield "in order"
 
 
@@ -186,11 +188,6 @@ def _text(value: Any, limit: int) -> str:
     if value is None or isinstance(value, bool):
         return {None: "none", True: "yes", False: "no"}[value]
     return shown(value)
-
-
-def _some(names: Sequence[str], limit: int) -> str:
-    more = f" and {len(names) - limit:,} more" if len(names) > limit else ""
-    return ", ".join(shown(name) for name in names[:limit]) + more
 
 
 def _listed(title: str, lines: Sequence[str], limit: int) -> Iterator[str]:

@@ -139,21 +139,19 @@ def _arrays(source: Path, part: str, classes: int) -> tuple[Pixels, list[int]]:
     """The official (n, 3072) channel-first rows -> (n, 32, 32, 3), and their labels."""
     content = load_pickle(_read(source, part), f"{source}: {part}")
     data, labels = content.get("data"), content.get("fine_labels")
-    if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2:
-        raise _damaged(source, part, "has no array of images")
-    if data.shape[1] != 3 * SIDE * SIDE:
-        raise _damaged(source, part, f"images have {data.shape[1]} values, not 3072")
+    values = 3 * SIDE * SIDE
+    if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape[1:] != (values,):
+        raise _damaged(source, part, f"has no array of images of {values} bytes")
     if not isinstance(labels, list) or not all(type(label) is int for label in labels):
         raise _damaged(source, part, "has no fine_labels; is it CIFAR-10?")
-    if len(labels) != len(data):
-        raise _damaged(source, part, f"has {len(data)} images and {len(labels)} labels")
-    outside = [label for label in labels if not 0 <= label < classes]
-    if outside:
-        raise _damaged(source, part, f"has label {outside[0]}, meta has {classes} classes")
+    if len(labels) != len(data) or not set(labels) <= set(range(classes)):
+        why = f"has {len(data)} images and {len(labels)} labels, which must be below {classes}"
+        raise _damaged(source, part, why)
     images = data.reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
     return np.ascontiguousarray(images), labels
 
 
+BYTES = ("u1", "i1")  # types of arrays; those of objects could hold anything
 ALLOWED = {
     ("numpy", "ndarray"),
     ("numpy", "dtype"),
@@ -180,7 +178,7 @@ class _Name:
         match self.name, *(v.decode("latin1") if isinstance(v, bytes) else v for v in given):
             case "_reconstruct", _Name(name="ndarray"), *_:
                 return _Array()
-            case "dtype", "u1" | "i1" as code, *_:
+            case "dtype", code, *_ if code in BYTES:
                 return _Name(code)
             case "encode", str() as text, "latin1":
                 return text.encode("latin1")
@@ -196,7 +194,7 @@ class _Array:
 
     def __setstate__(self, state: Any) -> None:
         _, shape, dtype, fortran, raw = state
-        if not isinstance(dtype, _Name) or not isinstance(raw, bytes):
+        if not isinstance(dtype, _Name) or dtype.name not in BYTES or not isinstance(raw, bytes):
             raise pickle.UnpicklingError(f"an array of {type(raw).__name__}")
         flat = np.frombuffer(raw, dtype=dtype.name)
         self.value = flat.reshape(tuple(shape), order="F" if fortran else "C")

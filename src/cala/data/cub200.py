@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from cala.data.images import ImageSet
-from cala.data.listing import Listing, below, open_lazily, text_lines
+from cala.data.listing import File, Listing, below, open_lazily, text_lines
 from cala.data.sets import DATASETS, DataSet
 from cala.errors import InputError
 from cala.files import shown
@@ -56,7 +56,7 @@ def _listing(root: Path) -> Listing:
         if label not in column:
             raise InputError(f"{shown(root)}: image {key} has class {label}, not in classes.txt")
         files = listing.train if part == "1" else listing.test
-        files.add(below(root / "images", name, "images.txt"), name, column[label])
+        files.append(File(below(root / "images", name, "images.txt"), name, column[label]))
     return listing
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from cala.data.images import ImageSet
-from cala.data.listing import Listing, class_folders, images_in, open_lazily, preview
+from cala.data.listing import File, Listing, class_folders, images_in, open_lazily
 from cala.data.sets import DATASETS, DataSet
 from cala.errors import InputError
-from cala.files import shown
+from cala.files import preview, shown
 
 
 class Folder(DataSet):
@@ -73,8 +73,7 @@ def _listing(root: Path, holdout: float | None, seed: int) -> Listing:
         if holdout is not None:
             train, test = _hold_out(train, name, holdout, seed)
         for files, images in ((listing.train, train), (listing.test, test)):
-            for image in images:
-                files.add(image, image.relative_to(root).as_posix(), label)
+            files += [File(path, path.relative_to(root).as_posix(), label) for path in images]
     return listing
 
 

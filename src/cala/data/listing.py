@@ -4,45 +4,29 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from cala.data.cache import Entry, cached
+from cala.data.cache import cached
 from cala.data.decoding import MAX_PIXELS, SUFFIXES, Pixels
 from cala.data.image_scan import ImageScan, decode_all, digests, scan, set_fingerprint
-from cala.data.images import (
-    ArrayPixels,
-    BadImage,
-    FilePixels,
-    ImageSet,
-    ImageSplit,
-    PixelSource,
-)
+from cala.data.images import ArrayPixels, BadImage, FilePixels, ImageSet, ImageSplit, PixelSource
 from cala.errors import InputError
-from cala.files import counted, shown
+from cala.files import counted, preview, shown
 
 MAX_TEXT = 64 << 20  # bytes of a list of images
 
 
-@dataclass
-class Files:
-    """Paths, names and labels of one part of a set, row by row."""
+class File(NamedTuple):
+    """An image of a set; its name is a stable id, such as the path below the root."""
 
-    paths: list[Path] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
-    labels: list[int] = field(default_factory=list)
-
-    def add(self, path: Path, name: str, label: int) -> None:
-        self.paths.append(path)
-        self.names.append(name)
-        self.labels.append(label)
-
-    def __len__(self) -> int:
-        return len(self.paths)
+    path: Path
+    name: str
+    label: int
 
 
 @dataclass
@@ -52,39 +36,44 @@ class Listing:
     name: str
     root: Path
     classes: tuple[str, ...]
-    train: Files = field(default_factory=Files)
-    test: Files = field(default_factory=Files)
+    train: list[File] = field(default_factory=list)
+    test: list[File] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
     def paths(self) -> list[Path]:
-        return self.train.paths + self.test.paths
+        """Paths of all images, of which there must be some."""
+        if not self.train and not self.test:
+            detail = f"{shown(self.root)} contains no image of {self.name}"
+            raise InputError(detail, field="path", code="no_images")
+        return [file.path for file in self.train + self.test]
 
     def identify(self, known: Sequence[str] | None = None) -> str:
         """Return the fingerprint of the content of all files; `known` are their digests."""
-        parts = (("train", self.train), ("test", self.test))
-        names = [f"{part}/{name}" for part, files in parts for name in files.names]
-        labels = self.train.labels + self.test.labels
+        names = [f"train/{file.name}" for file in self.train]
+        names += [f"test/{file.name}" for file in self.test]
+        labels = [file.label for file in self.train + self.test]
         found = digests(self.paths) if known is None else known
         return set_fingerprint(self.name, list(zip(names, labels, found, strict=True)))
 
 
 def open_lazily(listing: Listing, on_bad: str, max_pixels: int = MAX_PIXELS) -> ImageSet:
     """Leave images in their files; `skip` reads them all once to know which to leave out."""
-    sources = [FilePixels(tuple(part.paths), max_pixels) for part in (listing.train, listing.test)]
+    paths = listing.paths
     if on_bad == "skip":
-        found = scan(listing.paths, max_pixels)
+        found = scan(paths, max_pixels)
     else:
-        faults = ["" if path.is_file() else "no such file" for path in listing.paths]
-        found = ImageScan([], faults)
-    return _assemble(listing, sources, found, on_bad, listing.identify)
+        found = ImageScan([], ["" if path.is_file() else "no such file" for path in paths])
+    pixels = FilePixels(tuple(paths), max_pixels)
+    return _assemble(listing, pixels, found, on_bad, listing.identify)
 
 
 def open_decoded(
     listing: Listing, size: tuple[int, int], on_bad: str, max_pixels: int = MAX_PIXELS
 ) -> ImageSet:
     """Decode images once, resize them to (h, w), and keep them in the cache."""
-    known = digests(listing.paths)
+    paths = listing.paths
+    known = digests(paths)
     content = listing.identify(known)
 
     def build(folder: Path) -> tuple[dict[str, Any], dict[str, Pixels]]:
@@ -95,53 +84,44 @@ def open_decoded(
             def write(pixels: Pixels | None) -> None:
                 file.write(blank if pixels is None else pixels.tobytes())
 
-            found = decode_all(listing.paths, write, size, max_pixels, known)
-        images = np.memmap(folder / "pixels", np.uint8, "r", 0, (len(listing.paths), *size, 3))
+            found = decode_all(paths, write, size, max_pixels, known)
+        images = np.memmap(folder / "pixels", np.uint8, "r", 0, (len(paths), *size, 3))
         return {"faults": found.faults, "sizes": found.sizes}, {"images": images}
 
     name = f"{listing.name}-{size[0]}x{size[1]}"
     if max_pixels != MAX_PIXELS:  # it decides which images are refused
         name += f"-{max_pixels}"
-    entry: Entry = cached(name, content, build, listing.root)
-    rows, split = np.arange(len(listing.paths)), len(listing.train)
-    sources = [ArrayPixels(entry.arrays["images"], part) for part in (rows[:split], rows[split:])]
+    entry = cached(name, content, build, listing.root)
+    pixels = ArrayPixels(entry.arrays["images"], np.arange(len(paths)))
     found = ImageScan([(h, w) for h, w in entry.info["sizes"]], entry.info["faults"])
-    return _assemble(listing, sources, found, on_bad, lambda: content)
+    return _assemble(listing, pixels, found, on_bad, lambda: content)
 
 
 def _assemble(
     listing: Listing,
-    sources: Sequence[PixelSource],
+    pixels: PixelSource,
     found: ImageScan,
     on_bad: str,
     identify: Callable[[], str],
 ) -> ImageSet:
-    if not listing.paths:
-        detail = f"{shown(listing.root)} contains no image of {listing.name}"
-        raise InputError(detail, field="path", code="no_images")
-    names = listing.train.names + listing.test.names
-    faulty = [(shown(n), why) for n, why in zip(names, found.faults, strict=True) if why]
+    files, split = listing.train + listing.test, len(listing.train)
+    faulty = [(shown(f.name), why) for f, why in zip(files, found.faults, strict=True) if why]
     if faulty and on_bad == "raise":
-        listed = preview((f"{name} ({why})" for name, why in faulty))
+        listed = preview(f"{name} ({why})" for name, why in faulty)
         raise InputError(
             f"{listing.name}: {counted(len(faulty), 'image')} cannot be used: {listed}",
             "fix or remove them, or open the set with on_bad='skip'",
             code="bad_images",
         )
-    good = np.array([not why for why in found.faults], dtype=bool)
-    split = len(listing.train)
-    train, test = (
-        ImageSplit(np.array(files.labels, dtype=np.int64), tuple(files.names), source).take(keep)
-        for files, source, keep in zip(
-            (listing.train, listing.test), sources, (good[:split], good[split:]), strict=True
-        )
-    )
+    labels = np.array([file.label for file in files], dtype=np.int64)
+    whole = ImageSplit(labels, tuple(file.name for file in files), pixels)
+    good = np.flatnonzero([not why for why in found.faults])
     sizes = Counter(size for size, why in zip(found.sizes, found.faults, strict=False) if not why)
     return ImageSet(
         name=listing.name,
         classes=listing.classes,
-        train=train,
-        test=test,
+        train=whole.take(good[good < split]),
+        test=whole.take(good[good >= split]),
         source=listing.root,
         identify=identify,
         skipped=tuple(BadImage(name, why) for name, why in faulty),
@@ -192,10 +172,3 @@ def read_text(path: Path) -> str:
 def text_lines(path: Path) -> list[str]:
     """Return the lines of a small file, without empty ones."""
     return [line for line in re.split(r"\r?\n", read_text(path)) if line.strip()]
-
-
-def preview(items: Iterable[str], limit: int = 3) -> str:
-    """Return the first few of many names, for a message."""
-    names = list(items)
-    more = f" and {len(names) - limit:,} more" if len(names) > limit else ""
-    return ", ".join(shown(name) for name in names[:limit]) + more

@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from cala.data.images import ImageSet
-from cala.data.listing import Listing, below, class_folders, images_in, open_decoded, read_text
+from cala.data.listing import (
+    File,
+    Listing,
+    below,
+    class_folders,
+    images_in,
+    open_decoded,
+    read_text,
+)
 from cala.data.protocol import load_protocol
 from cala.data.sets import DATASETS, DataSet
 from cala.errors import InputError
@@ -89,7 +97,8 @@ def _from_lists(root: Path) -> Listing:
         for name, wnid in rows[part]:
             path = below(root / "images", name, f"split/{part}.csv")
             nested = path.parent / wnid / path.name
-            files.add(nested if not path.exists() and nested.exists() else path, name, column[wnid])
+            path = nested if not path.exists() and nested.exists() else path
+            files.append(File(path, name, column[wnid]))
     return listing
 
 
@@ -110,9 +119,8 @@ def _rows(path: Path) -> list[tuple[str, str]]:
     for line, row in enumerate(found, start=2):
         name, wnid = row["filename"], row["label"]
         if not name or not wnid or not WNID.fullmatch(wnid):
-            raise InputError(
-                f"{shown(path)}, line {line}: label {wnid!r} of {name!r} is not a wnid"
-            )
+            detail = f"{shown(path)}, line {line}: label {wnid!r} of {name!r} is not a wnid"
+            raise InputError(detail, field="label")
         rows.append((name, wnid))
     return rows
 
@@ -125,7 +133,8 @@ def _from_folders(root: Path) -> Listing:
     for part, files in (("train", listing.train), ("test", listing.test)):
         for folder in found.get(part, []):
             for image in images_in(folder, listing.notes):
-                files.add(image, image.relative_to(root).as_posix(), column[folder.name])
+                name = image.relative_to(root).as_posix()
+                files.append(File(image, name, column[folder.name]))
     if "test" not in parts:
         listing.notes.append("there is no test/ folder: the test part is empty")
     return listing

@@ -14,7 +14,7 @@ import numpy as np
 
 from cala.core.rows import Array
 from cala.errors import InputError
-from cala.files import counted, shown
+from cala.files import counted, preview, shown
 from cala.registry import check_choice
 
 if TYPE_CHECKING:
@@ -260,7 +260,7 @@ def _find(
     if lost:
         raise InputError(
             f"{len(lost)} of {len(protocol.shots)} published shots of {protocol.name} are not in "
-            f"{source}, such as {', '.join(shown(s) for s in lost[:3])}",
+            f"{source}: {preview(lost)}",
             "complete the set, or use random draws",
             code="missing_shots",
         )

@@ -9,13 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cala.errors import InputError
-from cala.files import shown
+from cala.files import preview, shown
 
 if TYPE_CHECKING:
     from cala.data.images import ImageSet, ImageSplit
     from cala.encoders.base import Encoder
-
-SHOWN = 5  # names in a message
 
 
 def seen_classes(images: ImageSet, encoder: Encoder) -> tuple[str, ...]:
@@ -55,11 +53,8 @@ def _named(about: Any, dataset: Any) -> tuple[str, ...]:
 
 def seen_among(novel: Sequence[str], seen: Sequence[str]) -> str:
     """Describe the novel classes that trained the encoder; empty if none did."""
-    both = [shown(name) for name in novel if name in set(seen)]
-    if not both:
-        return ""
-    more = f" and {len(both) - SHOWN} more" if len(both) > SHOWN else ""
-    return f"{len(both)} novel classes trained the encoder ({', '.join(both[:SHOWN])}{more})"
+    both = [name for name in novel if name in set(seen)]
+    return f"{len(both)} novel classes trained the encoder ({preview(both, 5)})" if both else ""
 
 
 def check_novel(novel: Sequence[str], seen: Sequence[str]) -> None:

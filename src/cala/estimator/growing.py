@@ -49,7 +49,7 @@ SWAPPING = threading.Lock()  # held for a comparison and an assignment, never wh
 
 
 class GrowingClassifier:
-    """What `CalaClassifier` does, for callers who have arrays of numbers at hand already."""
+    """What `CalaClassifier` does, without scikit-learn: `model` and `app` use it."""
 
     classes_: NDArray[Any]
     n_features_in_: int
@@ -111,6 +111,17 @@ class GrowingClassifier:
             Rows that the encoder was not trained on; "all" for a pretrained encoder that saw
             none of them. Without it, and where it leaves classes out, the classifier warns that
             base may look safer than it is.
+
+        Returns
+        -------
+        self
+
+        Examples
+        --------
+        >>> from cala import CalaClassifier
+        >>> X = [[1, 0, 0], [1, 0.1, 0], [0, 1, 0], [0.1, 1, 0]]
+        >>> CalaClassifier("nearest-mean").fit(X, ["a", "a", "b", "b"]).predict([[0.9, 0.2, 0]])
+        array(['a'], dtype='<U1')
         """
         draft = copy.copy(self)  # whatever fails or is interrupted leaves this one as it was
         X, y = draft._labelled(X, given_labels(y), first=True)
@@ -138,8 +149,24 @@ class GrowingClassifier:
     def partial_fit(self, X: Any, y: Any) -> Self:
         """Add classes never seen before; fold examples of known classes into their means.
 
-        X : array of shape (n, d); y : array of shape (n,), labels that fit the type of those
-            given to `fit`
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            Embeddings.
+        y : array of shape (n,)
+            Their labels, of the type of those given to `fit`.
+
+        Returns
+        -------
+        self
+
+        Examples
+        --------
+        >>> from cala import CalaClassifier
+        >>> X = [[1, 0, 0], [1, 0.1, 0], [0, 1, 0], [0.1, 1, 0]]
+        >>> model = CalaClassifier("nearest-mean").fit(X, ["a", "a", "b", "b"])
+        >>> model.partial_fit([[0.0, 0.0, 1.0]], ["c"]).classes_
+        array(['a', 'b', 'c'], dtype='<U1')
         """
         return self._change(lambda now: now._added(X, y))
 
@@ -164,7 +191,27 @@ class GrowingClassifier:
         }
 
     def forget(self, label: Any) -> Self:
-        """Remove a class. Similarity to base still counts a forgotten base class."""
+        """Remove a class.
+
+        Similarity to base still counts a forgotten base class.
+
+        Parameters
+        ----------
+        label : str or number
+            One of `classes_`.
+
+        Returns
+        -------
+        self
+
+        Examples
+        --------
+        >>> from cala import CalaClassifier
+        >>> X = [[1, 0, 0], [1, 0.1, 0], [0, 1, 0], [0.1, 1, 0]]
+        >>> model = CalaClassifier("nearest-mean").fit(X, ["a", "a", "b", "b"])
+        >>> model.partial_fit([[0.0, 0.0, 1.0]], ["c"]).forget("a").classes_
+        array(['b', 'c'], dtype='<U1')
+        """
         return self._change(lambda now: now._without(label))
 
     def _without(self, label: Any) -> dict[str, Any]:
@@ -179,7 +226,27 @@ class GrowingClassifier:
         return {"_head": head, "classes_": np.delete(self.classes_, column)}
 
     def rename(self, old: Any, new: Any) -> Self:
-        """Give a class another label, which no other class has; nothing else changes."""
+        """Give a class another label; nothing else changes.
+
+        Parameters
+        ----------
+        old : str or number
+            One of `classes_`.
+        new : str or number
+            A label that no other class has.
+
+        Returns
+        -------
+        self
+
+        Examples
+        --------
+        >>> from cala import CalaClassifier
+        >>> X = [[1, 0, 0], [1, 0.1, 0], [0, 1, 0], [0.1, 1, 0]]
+        >>> model = CalaClassifier("nearest-mean").fit(X, ["a", "a", "b", "b"])
+        >>> model.rename("a", "robin").classes_
+        array(['robin', 'b'], dtype='<U5')
+        """
         return self._change(lambda now: now._renamed(old, new))
 
     def _renamed(self, old: Any, new: Any) -> dict[str, Any]:
@@ -205,12 +272,28 @@ class GrowingClassifier:
     ) -> Self:
         """Move along the base/novel trade-off, without any image. Give one of the three.
 
-        objective : "accuracy" (where the adapter was trained to be) or "harmonic" (largest
-            harmonic mean of base and novel accuracy on fake classes)
-        max_base_loss : as far towards the new classes as this loss of base accuracy allows,
-            against what it is without any new class (so 0.01 is stricter than it sounds); the
-            shift follows the classes that arrive, so that no more is lost
-        delta : the shift itself
+        Parameters
+        ----------
+        objective : {"accuracy", "harmonic"}, default="accuracy"
+            "accuracy" is where the adapter was trained to be, "harmonic" the largest harmonic
+            mean of base and novel accuracy on fake classes.
+        max_base_loss : float, optional
+            As far towards the new classes as this loss of base accuracy allows, against what it
+            is without any new class. The shift follows the classes that arrive.
+        delta : float, optional
+            The shift itself.
+
+        Returns
+        -------
+        self
+
+        Examples
+        --------
+        >>> from cala import CalaClassifier
+        >>> X = [[1, 0, 0], [1, 0.1, 0], [0, 1, 0], [0.1, 1, 0]]
+        >>> model = CalaClassifier("la", shots=1).fit(X, ["a", "a", "b", "b"], holdout="all")
+        >>> model.set_operating_point(delta=0.5).delta_
+        0.5
         """
         return self._change(lambda now: now._moved(objective, max_base_loss, delta))
 
@@ -236,39 +319,128 @@ class GrowingClassifier:
                     return self
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The most likely class of each row: (n,)."""
+        """Predict the class of each row.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            Embeddings.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            Labels.
+
+        Examples
+        --------
+        >>> from cala import CalaClassifier
+        >>> X = [[1, 0, 0], [1, 0.1, 0], [0, 1, 0], [0.1, 1, 0]]
+        >>> model = CalaClassifier("nearest-mean").fit(X, ["a", "a", "b", "b"])
+        >>> model.predict([[0.9, 0.2, 0.0]])
+        array(['a'], dtype='<U1')
+        """
         now = copy.copy(self)
         best = np.concatenate([z.argmax(1) for z in now._logits(X)])
         return now.classes_[best]
 
     def predict_proba(self, X: Any) -> NDArray[Any]:
-        """Probabilities, columns as in `classes_`: (n, n_classes).
+        """Predict how likely each class is.
 
-        The softmax of the adjusted logits, at a temperature that held-out classes decided.
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            Embeddings.
+
+        Returns
+        -------
+        ndarray of shape (n, n_classes)
+            The softmax of the adjusted logits, at a temperature that held-out classes decided;
+            columns as in `classes_`.
+
+        Examples
+        --------
+        >>> from cala import CalaClassifier
+        >>> X = [[1, 0, 0], [1, 0.1, 0], [0, 1, 0], [0.1, 1, 0]]
+        >>> model = CalaClassifier("nearest-mean").fit(X, ["a", "a", "b", "b"])
+        >>> model.predict_proba([[0.9, 0.2, 0.0]]).argmax(1)
+        array([0])
         """
         now = copy.copy(self)
         return np.concatenate([now._head.probabilities(z) for z in now._logits(X)])
 
     def sorted_proba(self, X: Any) -> NDArray[Any]:
-        """`predict_proba` with its columns in the sorted order of the labels: (n, n_classes).
+        """`predict_proba` with its columns in the sorted order of the labels.
 
         scikit-learn's `log_loss` and `roc_auc_score` take columns in that order for granted and
         do not look at `classes_`, whose order is that of arrival.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            Embeddings.
+
+        Returns
+        -------
+        ndarray of shape (n, n_classes)
+            Probabilities.
+
+        Examples
+        --------
+        >>> from cala import CalaClassifier
+        >>> X = [[1, 0, 0], [1, 0.1, 0], [0, 1, 0], [0.1, 1, 0]]
+        >>> model = CalaClassifier("nearest-mean").fit(X, ["a", "a", "b", "b"])
+        >>> model.rename("a", "z").sorted_proba([[0.9, 0.2, 0.0]]).argmax(1)
+        array([1])
         """
         now = copy.copy(self)
         return now.predict_proba(X)[:, np.argsort(now.classes_, kind="stable")]
 
     def decision_function(self, X: Any) -> NDArray[Any]:
-        """Adjusted logits (n, n_classes); with two classes their difference (n,)."""
+        """Compute the adjusted logits.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            Embeddings.
+
+        Returns
+        -------
+        ndarray of shape (n, n_classes), or (n,) with two classes
+            With two classes the logit of the second less that of the first.
+
+        Examples
+        --------
+        >>> from cala import CalaClassifier
+        >>> X = [[1, 0, 0], [1, 0.1, 0], [0, 1, 0], [0.1, 1, 0]]
+        >>> model = CalaClassifier("nearest-mean").fit(X, ["a", "a", "b", "b"])
+        >>> model.decision_function([[0.9, 0.2, 0.0]]) < 0
+        array([ True])
+        """
         now = copy.copy(self)
         z = np.concatenate(list(now._logits(X)))
         return z[:, 1] - z[:, 0] if z.shape[1] == 2 else z
 
     def familiarity(self, X: Any) -> NDArray[np.float64]:
-        """How well the best-fitting class fits: (n,) p-values, 1 where this cannot be told.
+        """Tell how well the best-fitting class fits each row.
 
-        About the share of genuine images of that class that fit no better. It depends neither on
-        the operating point nor on β.
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            Embeddings.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            p-values: about the share of genuine images of that class that fit no better, 1 where
+            this cannot be told. They depend neither on the operating point nor on β.
+
+        Examples
+        --------
+        >>> from cala import CalaClassifier
+        >>> X = [[1, 0, 0], [1, 0.1, 0], [0, 1, 0], [0.1, 1, 0]]
+        >>> model = CalaClassifier("nearest-mean").fit(X, ["a", "a", "b", "b"])
+        >>> model.familiarity(X).shape
+        (4,)
         """
         now = copy.copy(self)
         host = now._fitted_head().host
@@ -277,10 +449,28 @@ class GrowingClassifier:
         return np.concatenate([now._rejection.p_values(z, counts, n_base) for z in logits])
 
     def is_unknown(self, X: Any, rate: float = 0.05) -> NDArray[np.bool_]:
-        """Rows that no class fits: (n,) bool.
+        """Tell which rows no class fits.
 
-        rate : share of genuine images, of base and of few-shot classes alike, that may be turned
-            away at the most
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            Embeddings.
+        rate : float, default=0.05
+            Share of genuine images, of base and of few-shot classes alike, that may be called
+            unknown.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            True where a row is unknown.
+
+        Examples
+        --------
+        >>> from cala import CalaClassifier
+        >>> X = [[1, 0, 0], [1, 0.1, 0], [0, 1, 0], [0.1, 1, 0]]
+        >>> model = CalaClassifier("nearest-mean").fit(X, ["a", "a", "b", "b"])
+        >>> model.is_unknown(X, rate=0.01)
+        array([False, False, False, False])
         """
         return self.familiarity(X) < rejection_rate(rate)
 

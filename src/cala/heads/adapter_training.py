@@ -192,12 +192,11 @@ def train_adapter(
     judged = heldout or episodes
     mean = recipe.gamma * float(np.mean(np.concatenate([adapter(e.context) for e in judged])))
     if not abs(mean) < SANE_SHIFT:
-        warnings.warn(
+        message = (
             f"the adapter diverged: its mean shift is {mean:.3g}, so new classes are never or "
-            f"always predicted; loss={recipe.loss!r} has no minimum here, loss='balanced' has one",
-            DivergenceWarning,
-            stacklevel=3,
+            f"always predicted; loss={recipe.loss!r} has no minimum here, loss='balanced' has one"
         )
+        warnings.warn(DivergenceWarning(message, "diverged"), stacklevel=3)
     return adapter, recipe, judged
 
 
@@ -277,17 +276,20 @@ def _affordable(recipe: AdapterRecipe, fakes: FakePool, asked: bool, blind: bool
     asked : there are base queries
     blind : the fake classes were mixed from rows that the metric knows by heart
     """
-    problem, aware = "", recipe.adapter != "scalar"
+    code, problem, aware = "", "", recipe.adapter != "scalar"
     instead = "one shift for all novel classes (LA) was learned instead"
     if not asked:
+        code = "adapter_off"
         problem = "no base class has a second image to serve as a query: the adapter is off (β = 0)"
     elif aware and len(fakes) < MIN_PAIRS:
+        code = "few_fakes"
         problem = f"{len(fakes)} fake classes, a class-aware adapter needs {MIN_PAIRS}: {instead}"
     elif aware and blind:
+        code = "few_rows"
         problem = "fewer base rows than dimensions, and embeddings mixed from them look too close "
         problem += f"when whitened: {instead}; mix images (`fake`, `cala fit --fakes image`)"
     if problem:
-        warnings.warn(problem, FallbackWarning, stacklevel=3)
+        warnings.warn(FallbackWarning(problem, code), stacklevel=3)
         recipe = recipe.as_la()
     if not asked or max(recipe.shots) < fakes.images:
         return recipe
@@ -296,5 +298,5 @@ def _affordable(recipe: AdapterRecipe, fakes: FakePool, asked: bool, blind: bool
         found, wanted = (", ".join(map(str, shots)) for shots in (kept, recipe.shots))
         problem = f"fake classes have {fakes.images} images each, one of them at least a query: "
         problem += f"pseudo sessions have {found} shots instead of {wanted}"
-        warnings.warn(problem, FallbackWarning, stacklevel=3)
+        warnings.warn(FallbackWarning(problem, "fewer_shots"), stacklevel=3)
     return replace(recipe, shots=kept)

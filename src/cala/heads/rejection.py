@@ -56,12 +56,11 @@ def fit_rejection(
     """
     host = head.host
     if not data.queries.any():
-        warnings.warn(
+        message = (
             "no base class has a second image to serve as a query: nothing will be called "
-            "unknown; give at least two images per base class",
-            FallbackWarning,
-            stacklevel=2,
+            "unknown; give at least two images per base class"
         )
+        warnings.warn(FallbackWarning(message, "nothing_unknown"), stacklevel=2)
         return Rejection.off()
     rng = np.random.default_rng(seed)
     fakes = data.fake_pool(MOST_FAKES, FAKE_IMAGES, rng)

@@ -202,15 +202,14 @@ def warn_of_base_queries(data: BaseData) -> None:
     """Warn where base queries may be rows that trained the encoder."""
     covered, classes = data.coverage()
     if data.holdout is None:
-        found = "there is no hold-out"
+        code, found = "no_holdout", "there is no hold-out"
     elif covered < classes:
-        found = f"the hold-out covers {covered} of {classes} base classes"
+        code, found = "partial_holdout", f"the hold-out covers {covered} of {classes} base classes"
     else:
         return
-    warnings.warn(
+    message = (
         f"{found}: base queries are scored by leave-one-out, but if the encoder was trained on "
         "these rows base looks safer than it is and β comes out too large; pass rows of every "
-        'base class that it was not trained on as `holdout` ("all" if it saw none of them)',
-        BaseQueryWarning,
-        stacklevel=3,
+        'base class that it was not trained on as `holdout` ("all" if it saw none of them)'
     )
+    warnings.warn(BaseQueryWarning(message, code), stacklevel=3)

@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cala.metrics import harmonic
-from cala.model.knowledge import Knowledge
-from cala.model.rejection import Rejections, judge_rejection
+from cala.model.version import Features, ModelVersion
+from cala.rejection_metrics import auroc, fpr_at_tpr
 
 MISTAKES = 10
+
+Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -36,14 +38,63 @@ class Mistake:
 
 
 @dataclass(frozen=True)
+class Rejections:
+    """Fractions of photos called unknown at a rate, and how well familiarity tells them apart.
+
+    known, new : of photos of known and of new classes, where it is wrong
+    strange : of photos of classes that the model does not know, where it is right
+    auroc_known, auroc_new, auroc : chance that a photo of the model's classes looks more familiar
+        than a strange one; NaN without strange photos
+    fpr95 : fraction of strange photos that pass where 95 % of the others do
+    """
+
+    rate: float
+    known: float
+    new: float
+    strange: float
+    strange_photos: int
+    auroc: float
+    auroc_known: float
+    auroc_new: float
+    fpr95: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            name: None if isinstance(value, float) and np.isnan(value) else value
+            for name, value in vars(self).items()
+        }
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """Accuracies without rejection, and what rejection does beside them.
 
-    known, new : accuracy on photos of classes of `fit` and of `add`; NaN without such photos
-    hm : harmonic mean of the two
-    answered : accuracy where "unknown" counts as wrong, as `predict` answers
-    matrix : (T, C) photos of the T classes that were tested, by predicted class
-    learned_from : photos that the model has learned from, whose results are too good
+    Parameters
+    ----------
+    classes : tuple of ClassResult
+        The classes that were tested.
+    accuracy : float
+        Fraction of photos of the model's classes that were recognised.
+    known, new : float
+        Accuracy on photos of classes of `fit` and of `add`; NaN without such photos.
+    hm : float
+        Harmonic mean of the two.
+    answered : float
+        Accuracy where "unknown" counts as wrong, as `predict` answers.
+    names : tuple of str
+        All classes of the model.
+    matrix : (T, C) array of int
+        Photos of the T classes that were tested, by predicted class.
+    rejections : Rejections
+        What calling photos unknown costs and brings.
+    learned_from : int
+        How many of the photos the model has learned from; results on these are too good.
+
+    Examples
+    --------
+    >>> import cala
+    >>> found = cala.load("birds").evaluate(photos, labels)  # doctest: +SKIP
+    >>> found.accuracy, found.mistakes(3)  # doctest: +SKIP
     """
 
     classes: tuple[ClassResult, ...]
@@ -59,9 +110,11 @@ class Evaluation:
 
     @property
     def photos(self) -> int:
+        """Photos of the model's classes."""
         return sum(c.photos for c in self.classes)
 
     def counted(self, kind: str) -> int:
+        """Photos of `known` or of `new` classes."""
         return sum(c.photos for c in self.classes if c.kind == kind)
 
     def mistakes(self, most: int = MISTAKES) -> list[Mistake]:
@@ -70,12 +123,12 @@ class Evaluation:
         for row, result in enumerate(self.classes):
             wrong[row, self.names.index(result.name)] = 0
         order = np.argsort(-wrong, axis=None, kind="stable")[:most]
-        found = []
-        for row, column in zip(*np.unravel_index(order, wrong.shape), strict=True):
-            if wrong[row, column]:
-                true = self.classes[row].name
-                found.append(Mistake(true, self.names[column], int(wrong[row, column])))
-        return found
+        places = zip(*np.unravel_index(order, wrong.shape), strict=True)
+        return [
+            Mistake(self.classes[row].name, self.names[column], int(wrong[row, column]))
+            for row, column in places
+            if wrong[row, column]
+        ]
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -98,34 +151,33 @@ class Evaluation:
 
 
 def evaluate(
-    knowledge: Knowledge,
-    features: NDArray[np.float32],
+    current: ModelVersion,
+    features: Features,
     labels: Sequence[str],
     *,
     reject: float | None = None,
     learned_from: int = 0,
 ) -> Evaluation:
     """Judge a model on embeddings (n, d) of photos whose classes are `labels` (n,)."""
-    names = knowledge.names
+    names, classifier = current.names, current.classifier
     column = {name: place for place, name in enumerate(names)}
     true = np.array([column.get(label, -1) for label in labels])
-    predicted = _columns(knowledge, features)
-    known, new = (true >= 0) & (true < knowledge.n_known), true >= knowledge.n_known
-    right = predicted == true
-    tested = np.unique(true[true >= 0])
-    matrix = np.zeros((len(tested), len(names)), dtype=np.int64)
+    predicted = np.array([column[str(name)] for name in classifier.predict(features)], np.int64)
     inside = true >= 0
+    known, new = inside & (true < current.n_known), true >= current.n_known
+    right = predicted == true
+    tested = np.unique(true[inside])
+    matrix = np.zeros((len(tested), len(names)), dtype=np.int64)
     np.add.at(matrix, (np.searchsorted(tested, true[inside]), predicted[inside]), 1)
-    rate = knowledge.reject if reject is None else reject
-    fits = _familiarity(knowledge, features)
+    rate = current.reject if reject is None else reject
+    fits = np.full(len(features), np.nan)
+    if classifier.rejection_.is_on:
+        fits = classifier.familiarity(features)
     on_known, on_new = _share(right[known]), _share(right[new])
     return Evaluation(
         classes=tuple(
             ClassResult(
-                names[c],
-                knowledge.kind_at(c),
-                int((true == c).sum()),
-                int(right[true == c].sum()),
+                names[c], current.kind_at(c), int((true == c).sum()), int(right[true == c].sum())
             )
             for c in tested.tolist()
         ),
@@ -141,19 +193,61 @@ def evaluate(
     )
 
 
-def _columns(knowledge: Knowledge, features: NDArray[np.float32]) -> NDArray[np.int64]:
-    column = {name: place for place, name in enumerate(knowledge.names)}
-    answers = knowledge.classifier.predict(features)
-    return np.array([column[str(name)] for name in answers], dtype=np.int64)
+def judge_rejection(fits: NDArray[np.float64], known: Mask, new: Mask, rate: float) -> Rejections:
+    """Rates at a threshold, and without one.
+
+    fits : (n,) familiarity, NaN where the model cannot tell; known, new : (n,) which photos are of
+        such classes, neither for strange ones
+    """
+    strange = ~(known | new)
+    rejected = fits < rate
+    told = not np.isnan(fits).any() and strange.any()
+
+    def area(of: Mask) -> float:
+        return auroc(fits[of], fits[strange]) if told and of.any() else float("nan")
+
+    tellable = told and not strange.all()
+    return Rejections(
+        rate=rate,
+        known=_share(rejected[known]),
+        new=_share(rejected[new]),
+        strange=_share(rejected[strange]),
+        strange_photos=int(strange.sum()),
+        auroc=area(~strange),
+        auroc_known=area(known),
+        auroc_new=area(new),
+        fpr95=fpr_at_tpr(fits[~strange], fits[strange], 0.95) if tellable else float("nan"),
+    )
 
 
-def _familiarity(knowledge: Knowledge, features: NDArray[np.float32]) -> NDArray[np.float64]:
-    if not knowledge.classifier.rejection_.is_on:
-        return np.full(len(features), np.nan)
-    return knowledge.classifier.familiarity(features)
+@dataclass(frozen=True)
+class Sides:
+    """For each of n photos the best class of either side, and where the answer changes sides.
+
+    known, new : (n,) columns; new is -1 where the model has no new class
+    switch : (n,) the new class wins where δ is larger than this; infinite without one
+    """
+
+    known: NDArray[np.int64]
+    new: NDArray[np.int64]
+    switch: NDArray[np.float64]
 
 
-def _share(right: NDArray[np.bool_]) -> float:
+def sides(current: ModelVersion, features: Features) -> Sides:
+    """Of embeddings (n, d). One pass serves every δ, since δ moves all new classes alike."""
+    head, n_known = current.classifier.head_, current.n_known
+    logits = head.host.unit_logits(head.embed(features.astype(head.dtype, copy=False)))
+    if head.adapted:
+        logits += head.gamma * head.beta
+    known = logits[:, :n_known].argmax(1)
+    if logits.shape[1] == n_known:
+        return Sides(known, np.full(len(features), -1), np.full(len(features), np.inf))
+    new = logits[:, n_known:].argmax(1) + n_known
+    rows = np.arange(len(features))
+    return Sides(known, new, (logits[rows, known] - logits[rows, new]).astype(np.float64))
+
+
+def _share(right: Mask) -> float:
     return float(right.mean()) if len(right) else float("nan")
 
 

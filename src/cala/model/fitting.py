@@ -18,17 +18,18 @@ from cala.data.images import ImageSet, ImageSplit
 from cala.data.sets import open_images
 from cala.errors import BaseQueryWarning, FallbackWarning, InputError
 from cala.estimator.growing import GrowingClassifier
-from cala.files import counted, shown
+from cala.files import counted, reason, shown
 from cala.heads import HEADS
 from cala.heads.factory import split_name, takes_parts
-from cala.model.knowledge import EncoderCard, Knowledge, check_name
-from cala.model.labelled import labelled_files
-from cala.model.learnable import digests_of, fresh_photos, journal_entry
+from cala.model.dedup import NewPhotos, digests_of, new_photos
 from cala.model.model import Model, check_base_loss, check_reject
-from cala.model.seen import SeenPhotos
+from cala.model.photos import labelled_files
+from cala.model.thumbnails import write_thumbnails
+from cala.model.trust import remember_trusted
+from cala.model.version import EncoderCard, ModelVersion, Note, PhotoIndex, check_name
 from cala.store import Store
 
-if TYPE_CHECKING:  # imported where photos are looked at: an encoder's engine takes seconds to load
+if TYPE_CHECKING:  # imported where photos are encoded: an encoder's engine takes seconds to load
     from cala.encoders.base import Encoder
 
 DEFAULT_ENCODER = "efficientnet-lite0"
@@ -37,6 +38,23 @@ MIXED_PER_CLASS = 25
 FEW_PHOTOS = 5
 
 Advance = Callable[[int, int], None]
+
+#: What training had to say, for people who know photos and nothing else.
+_HOLDOUT = (
+    "if the encoder was trained on these photos, known classes look safer than they are: train it "
+    "with `cala train --holdout`"
+)
+PLAIN = {
+    "no_holdout": _HOLDOUT,
+    "partial_holdout": _HOLDOUT,
+    "few_fakes": "too little to learn from for judging each new class by itself, so one shift "
+    "serves all new classes; it takes at least 5 known classes, and --fakes not below 100",
+    "adapter_off": "with one photo per class nothing can be learned about how far to favour new "
+    "classes; give at least two photos of each class",
+    "nothing_unknown": "with one photo per class nothing will be called unknown",
+    "few_rows": "so few photos teach one shift for all new classes only; let images be mixed "
+    "(--fakes image), or give more photos",
+}
 
 
 def fit(
@@ -60,30 +78,68 @@ def fit(
 ) -> Model:
     """Learn the classes of a folder (one folder of photos per class) and write a model.
 
-    photos : the folder; or a set that has been opened, of which the training part is learned
-    out : folder of the model, which must not be there yet
-    expect : how many classes will be added later in all; by default two thirds of the first ones
-    fakes : `image` mixes at most 2,000 images, a number at most so many, `feature` none: it mixes
-        embeddings, which costs nothing and teaches less
-    reject : share of genuine photos that `predict` may call unknown
-    advance : called with the number of finished images and of all images, mixed ones included
+    Parameters
+    ----------
+    photos : path-like or ImageSet
+        The folder; or a set that has been opened, of which the training part is learned.
+    out : path-like
+        Folder of the model, which must not exist yet.
+    encoder : str, path-like or Encoder, default="efficientnet-lite0"
+        What turns photos into embeddings: a name, a URI or a file of `cala train`.
+    method : str, default="auto"
+        A method of `cala methods`.
+    metric : {"cosine", "whitened"}, optional
+        Instead of the method's own.
+    objective : {"accuracy", "harmonic"}, default="accuracy"
+        Most photos right, or known and new classes alike; see `Model.tune`.
+    max_base_loss : float, optional
+        Accuracy that known classes may lose, such as 0.01.
+    expect : int, optional
+        How many classes will be added later in all; by default two thirds of the first ones.
+    fakes : {"image", "feature"} or int, default="image"
+        "image" mixes at most 2,000 images, a number at most so many; "feature" mixes embeddings,
+        which costs nothing and teaches less.
+    tta : {"none", "flip"}, default="none"
+        "flip" encodes the mirror image of each photo too.
+    reject : float, default=0.05
+        Fraction of genuine photos that `predict` may call unknown.
+    seed : int, default=0
+        Of the mixed images and the adapter's training.
+    skip_bad : bool, default=False
+        Leave out photos that cannot be read.
+    keep_thumbnails : bool, default=False
+        Store small copies of the photos beside the model.
+    device : str, default="cpu"
+        Where the encoder runs.
+    advance : callable, optional
+        Called with the number of finished images and of all images, mixed ones included.
+
+    Returns
+    -------
+    Model
+
+    Examples
+    --------
+    >>> import cala
+    >>> cala.fit("photos/", "birds").predict("new.jpg")  # doctest: +SKIP
     """
+    store = Store(Path(out))
+    wanted = _check(store, method, max_base_loss, reject, fakes)
+    found = photos if isinstance(photos, ImageSet) else _opened(Path(photos), skip_bad)
+    split, new = _once(found)
+    notes = [Note("files", text) for text in found.notes]
+    notes += [Note("skipped", f"left out {bad.name} ({bad.why})") for bad in found.skipped]
+    if new.duplicates:
+        text = f"left out {counted(new.duplicates, 'duplicate photo')}"
+        notes.append(Note("duplicates", text))
+    # Everything above is cheap; torch is imported from here on.
     from cala.encoders import load_encoder
     from cala.encoders.base import Encoder
     from cala.encoders.embed import embed
-    from cala.encoders.fakes import fake_pool
+    from cala.encoders.fakes import encode_fakes
     from cala.encoders.leakage import held_out
     from cala.encoders.registry import located
 
-    wanted = _check(Path(out), method, max_base_loss, reject, fakes)
-    found = photos if isinstance(photos, ImageSet) else _opened(Path(photos), skip_bad)
-    store = Store(Path(out))
-    notes = [*found.notes, *(f"left out {bad.name} ({bad.why})" for bad in found.skipped)]
-    split, digests, again = _once(found)
-    if again:
-        notes.append(
-            f"{counted(again, 'photo')} left out that {'is' if again == 1 else 'are'} there twice"
-        )
     coder = encoder if isinstance(encoder, Encoder) else load_encoder(encoder, device)
     pairs, each = _sizes(wanted, split)
     total, done = len(split) + pairs * each, 0
@@ -107,7 +163,7 @@ def fit(
     pool: FakePool | None = None
     if pairs:
         rows = np.arange(len(split))
-        pool = fake_pool(
+        pool = encode_fakes(
             split, rows, coder, pairs=pairs, images=each, tta=tta, seed=seed, advance=count
         )
     names = np.array([check_name(name) for name in found.classes], dtype=str)[split.labels]
@@ -116,19 +172,20 @@ def fit(
     notes += _about_base(split)
     uri = coder.name if isinstance(encoder, Encoder) else located(encoder)
     ids = dict(zip(classifier.classes_.tolist(), classifier.head_.classes, strict=True))
-    seen = SeenPhotos.empty().with_photos(digests, [ids[name] for name in names.tolist()])
-    knowledge = Knowledge(
-        classifier,
-        seen,
-        EncoderCard(uri, coder.fingerprint, coder.dim, tta),
-        reject,
-        str(fakes),
-        tuple(notes),
-    )
-    knowledge = replace(knowledge, notes=(*notes, *_about_unknown(knowledge)))
-    counts = dict(Counter(names.tolist()))
-    entry = journal_entry("fit", counts, digests, again)
-    return Model._created(store, knowledge, entry, coder, split if keep_thumbnails else None)
+    index = PhotoIndex.empty().with_photos(new.digests, [ids[name] for name in names.tolist()])
+    card = EncoderCard(uri, coder.fingerprint, coder.dim, tta)
+    first = ModelVersion(classifier, index, card, reject, str(fakes))
+    first = replace(first, notes=(*notes, *_about_unknown(first)))
+    store.create(first.to_content(), new.entry("fit", dict(Counter(names.tolist()))))
+    remember_trusted(card)
+    if keep_thumbnails:
+        try:
+            write_thumbnails(store.path, split)
+        except OSError as error:
+            raise InputError(
+                f"{shown(out)} is made, but not all of its thumbnails ({reason(error)})"
+            ) from error
+    return Model(store.path, encoder=coder)
 
 
 def _opened(folder: Path, skip_bad: bool) -> ImageSet:
@@ -137,32 +194,28 @@ def _opened(folder: Path, skip_bad: bool) -> ImageSet:
 
 
 def _check(
-    out: Path, method: str, max_base_loss: float | None, reject: float, fakes: str | int
+    store: Store, method: str, max_base_loss: float | None, reject: float, fakes: str | int
 ) -> int:
-    """What can be known before a photo is looked at. How many images to mix at the most."""
-    Store(out).check_free()
+    """Check what can be known before a photo is read; return how many images to mix at most."""
+    store.check_free()
     check_reject(reject)
     check_base_loss(max_base_loss)
     if takes_parts(method) or HEADS[split_name(method)[0]].traits.changes_encoder:
         raise InputError(
-            f"{method} works with the encoder that was trained for it, on the bench: choose "
-            "another method for your own photos, such as cala-plus"
+            f"{method} works with the encoder that was trained for it, on the bench",
+            "choose another method for your own photos, such as cala-plus",
+            field="method",
         )
-    return mixed_images(fakes)
-
-
-def mixed_images(fakes: str | int) -> int:
-    """How many images to mix at the most; 0 for none."""
-    if fakes == "image":
-        return MIXED
-    if fakes == "feature":
-        return 0
+    if fakes in ("image", "feature"):
+        return MIXED if fakes == "image" else 0
     try:
         number = int(fakes)
     except ValueError:
         number = 0
     if number < 1:
-        raise InputError(f"fakes is {fakes!r}: give image, feature, or how many images to mix")
+        raise InputError(
+            f"fakes is {fakes!r}", "use image, feature, or how many images to mix", field="fakes"
+        )
     return number
 
 
@@ -174,40 +227,38 @@ def _sizes(images: int, split: ImageSplit) -> tuple[int, int]:
     return pool_shape(np.bincount(split.labels), images // each, each)
 
 
-def _once(found: ImageSet) -> tuple[ImageSplit, tuple[bytes, ...], int]:
-    """The set's photos without repeats."""
+def _once(found: ImageSet) -> tuple[ImageSplit, NewPhotos]:
+    """The set's photos without duplicates."""
     if len(found.classes) < 2:
         raise InputError(
-            f"{shown(found.source)} has 1 class ('{shown(found.classes[0])}'): put at least two "
-            "known classes there, each in a folder of its own"
+            f"{shown(found.source)} has 1 class ('{shown(found.classes[0])}')",
+            "put at least two known classes there, each in a folder of its own",
+            field="photos",
         )
     folders: dict[str, str] = {}
     for folder in found.classes:
         other = folders.setdefault(check_name(folder), folder)
         if other != folder:
             raise InputError(
-                f"the folders '{shown(other)}' and '{shown(folder)}' would be one class: put their "
-                "photos together, or rename one of them"
+                f"the folders '{shown(other)}' and '{shown(folder)}' would be one class",
+                "put their photos together, or rename one of them",
+                field="photos",
             )
     split = found.train
     names = [found.classes[label] for label in split.labels]
-    fresh = fresh_photos(split.names, digests_of(split), names, lambda digest: None)
-    kept = split.take(fresh.rows)
+    new = new_photos(split.names, digests_of(split), names)
+    kept = split.take(new.rows)
     empty = set(range(len(found.classes))) - set(kept.labels.tolist())
     if empty:
         raise InputError(f"'{shown(found.classes[min(empty)])}' has no photo to learn from")
-    return kept, fresh.digests, fresh.again
+    return kept, new
 
 
 def _fit(
-    classifier: GrowingClassifier,
-    features: Any,
-    names: Any,
-    pool: FakePool | None,
-    holdout: Any,
-) -> list[str]:
-    """Fit, and return what the fit had to say instead of warning about it."""
-    with warnings.catch_warnings(record=True) as said:
+    classifier: GrowingClassifier, features: Any, names: Any, pool: FakePool | None, holdout: Any
+) -> list[Note]:
+    """Fit, and return what was smaller than asked for as notes; other warnings stay warnings."""
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         classifier.fit(
             features,
@@ -217,55 +268,34 @@ def _fit(
             holdout=holdout,
         )
     notes = []
-    for warning in said:
-        if issubclass(warning.category, BaseQueryWarning):
-            notes.append(
-                "if the encoder was trained on these photos, known classes look safer than they "
-                "are: train it with `cala train --holdout`"
-            )
-        elif issubclass(warning.category, FallbackWarning):
-            notes.append(_plain(str(warning.message)))
+    for warning in caught:
+        said = warning.message
+        if isinstance(said, BaseQueryWarning | FallbackWarning):
+            notes.append(Note(said.code, PLAIN.get(said.code, str(said))))
         else:
-            warnings.warn_explicit(
-                warning.message, warning.category, warning.filename, warning.lineno
-            )
+            warnings.warn_explicit(said, warning.category, warning.filename, warning.lineno)
     return list(dict.fromkeys(notes))
 
 
-def _plain(message: str) -> str:
-    """What training had to say, for people who know photos and nothing else."""
-    words = {
-        "fake classes are too few": "too little to learn from for judging each new class by "
-        "itself, so one shift serves all new classes; it takes at least 5 known classes, and "
-        "--fakes not below 100",
-        "the adapter is off": "with one photo per class nothing can be learned about how far to "
-        "favour new classes; give at least two photos of each class",
-        "nothing will be called unknown": "with one photo per class nothing will be called unknown",
-        "fewer base rows than dimensions": "so few photos teach one shift for all new classes "
-        "only; let images be mixed (--fakes image), or give more photos",
-    }
-    return next((plain for start, plain in words.items() if start in message), message)
-
-
-def _about_unknown(knowledge: Knowledge) -> list[str]:
+def _about_unknown(first: ModelVersion) -> list[Note]:
     """Where photos are too few for the rate that was asked for."""
-    count = int(knowledge.classifier.rejection_.sizes[0])
-    if count == 0 or knowledge.can_reject():
+    count = int(first.classifier.rejection_.sizes[0])
+    if count == 0 or first.can_reject():
         return []
-    least = 1 / (1 + count)
-    return [
-        f"{count} photos are too few to call anything unknown at --reject {knowledge.reject}: give "
-        f"more photos, or use --reject {math.ceil(1000 * least + 1) / 1000}"
-    ]
+    least = math.ceil(1000 / (1 + count) + 1) / 1000
+    text = (
+        f"{count} photos are too few to call anything unknown at --reject {first.reject}: give "
+        f"more photos, or use --reject {least}"
+    )
+    return [Note("few_for_unknown", text)]
 
 
-def _about_base(split: ImageSplit) -> list[str]:
+def _about_base(split: ImageSplit) -> list[Note]:
     """What a user should know about a base that is small."""
     counts = np.bincount(split.labels)
     few = int((counts < FEW_PHOTOS).sum())
-    if not few:
-        return []
-    return [
+    text = (
         f"{few} of {len(counts)} known classes have fewer than {FEW_PHOTOS} photos: what is "
         "learned about them is uncertain; add more with `cala add`"
-    ]
+    )
+    return [Note("few_photos", text)] if few else []

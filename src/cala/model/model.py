@@ -12,22 +12,20 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from cala.data.image_scan import scan
 from cala.data.images import ImageSplit
 from cala.errors import CalaError, InputError
-from cala.files import reason, shown
+from cala.files import shown
+from cala.model.dedup import NewPhotos, digests_of, new_photos
 from cala.model.evaluation import Evaluation, evaluate
-from cala.model.knowledge import Knowledge, check_name, plain_name
-from cala.model.learnable import digests_of, fresh_photos, journal_entry
 from cala.model.photos import gather
 from cala.model.prediction import Prediction, predict
 from cala.model.thumbnails import drop_thumbnails, write_thumbnails
-from cala.store import Content, Entry, Store
+from cala.model.trust import check_trusted, remember_trusted
+from cala.model.version import Features, ModelVersion, Note, check_name, plain_name
+from cala.store import Content, JournalEntry, Store
 
-if TYPE_CHECKING:  # imported where photos are looked at: an encoder's engine takes seconds to load
+if TYPE_CHECKING:  # imported where photos are encoded: an encoder's engine takes seconds to load
     from cala.encoders.base import Encoder
 
 Advance = Callable[[int], None]
@@ -35,8 +33,10 @@ Advance = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Added:
-    """What `add` did: new photos per class, which classes are new, which of these have a name like
-    that of another class, photos that were known already and photos left out.
+    """What `add` did.
+
+    photos : new photos per class; new : which classes are new; again : photos it had already
+    alike : new classes whose name is almost that of another; skipped : photos left out
     """
 
     photos: dict[str, int]
@@ -48,12 +48,33 @@ class Added:
 
 
 class Model:
-    """A model on disk. Every change is a new version, there at once or not at all.
+    """A model in a folder. Every change is a new version, written as a whole or not at all.
 
-    Two processes may change a model at the same time: their changes follow each other.
+    Several processes may change a model at the same time: their changes follow each other.
 
-    path : its folder
-    encoder : only where the one that the model names has moved; its fingerprint must fit
+    Parameters
+    ----------
+    path : path-like
+        The folder that `fit` made.
+    encoder : str, path-like or Encoder, optional
+        Only if the encoder that the model names has moved; its fingerprint must match.
+    device : str, default="cpu"
+        Where the encoder runs.
+    trust_encoder : str, optional
+        A `torch:` encoder that the model may import, by the name it has there. It runs code;
+        it is remembered once its fingerprint has matched.
+
+    Attributes
+    ----------
+    classes : list of str
+        Classes in order of arrival; the first `n_known` were there at `fit`.
+    current : ModelVersion
+        What the model knows.
+
+    Examples
+    --------
+    >>> model = Model("birds")  # doctest: +SKIP
+    >>> model.predict(["a.jpg", "b.jpg"])  # doctest: +SKIP
     """
 
     def __init__(
@@ -62,38 +83,19 @@ class Model:
         *,
         encoder: str | os.PathLike[str] | Encoder | None = None,
         device: str = "cpu",
+        trust_encoder: str | None = None,
     ) -> None:
         self.store = Store(Path(path))
-        self.device = device
+        self.device, self._given, self._trusted = device, encoder, trust_encoder
         self._encoder: Encoder | None = None
-        self._given = encoder
-        self.knowledge = Knowledge.from_content(self.store.read())
-
-    @classmethod
-    def _created(
-        cls,
-        store: Store,
-        knowledge: Knowledge,
-        entry: Entry,
-        encoder: Encoder,
-        thumbnails: ImageSplit | None,
-    ) -> Model:
-        store.create(knowledge.to_content(), entry)
-        if thumbnails is not None:
-            try:
-                write_thumbnails(store.path, thumbnails)
-            except OSError as error:
-                raise InputError(
-                    f"the model {shown(store.path)} is made, but not all of its thumbnails "
-                    f"({reason(error)})"
-                ) from error
-        return cls(store.path, encoder=encoder)
+        self.current = ModelVersion.from_content(self.store.read())
 
     def __repr__(self) -> str:
         return f"Model({str(self.path)!r}: {len(self.classes)} classes)"
 
     @property
     def path(self) -> Path:
+        """The model's folder."""
         return self.store.path
 
     @property
@@ -103,21 +105,22 @@ class Model:
 
     @property
     def classes(self) -> list[str]:
-        """In order of arrival; the first `n_known` were there at `fit`."""
-        return self.knowledge.names
+        """Classes in order of arrival; the first `n_known` were there at `fit`."""
+        return self.current.names
 
     @property
     def n_known(self) -> int:
-        return self.knowledge.n_known
+        """How many classes were there at `fit`."""
+        return self.current.n_known
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        """What was to be said when it was made, such as that its photos are few."""
-        return self.knowledge.notes
+    def notes(self) -> tuple[Note, ...]:
+        """What there was to say when it was made, such as that its photos are few."""
+        return self.current.notes
 
     @property
     def encoder(self) -> Encoder:
-        """Loaded when first needed, and checked to be the one that the model was made with."""
+        """The encoder, loaded when first needed and checked to be the model's own."""
         if self._encoder is None:
             self._encoder = self._load_encoder()
         return self._encoder
@@ -126,26 +129,33 @@ class Model:
         from cala.encoders import load_encoder
         from cala.encoders.base import Encoder
 
-        card = self.knowledge.encoder
+        card = self.current.encoder
+        if self._given is None:
+            check_trusted(card, self.path, self._trusted)
         given = card.uri if self._given is None else self._given
         try:
             found = given if isinstance(given, Encoder) else load_encoder(given, self.device)
         except InputError as error:
             raise InputError(
-                f"{shown(self.path)} needs its encoder {shown(card.uri)}, which cannot be loaded "
-                f"({error}). Where it has moved, give its new place with --encoder"
+                f"the encoder {shown(card.uri)} of {shown(self.path)} cannot be loaded ({error})",
+                "if it has moved, give its new place with --encoder (encoder= in Python)",
+                field="encoder",
             ) from error
         if found.fingerprint != card.fingerprint:
             raise InputError(
                 f"{shown(given)} is not the encoder that {shown(self.path)} was made with: its "
-                f"fingerprint is {found.fingerprint[:12]}…, not {card.fingerprint[:12]}…"
+                f"fingerprint is {found.fingerprint[:12]}…, not {card.fingerprint[:12]}…",
+                field="encoder",
+                code="other_encoder",
             )
+        if found.name == card.uri:
+            remember_trusted(card)
         return found
 
     def reload(self) -> Model:
         """See what other processes have changed."""
-        before, self.knowledge = self.knowledge, Knowledge.from_content(self.store.read())
-        if before.encoder.fingerprint != self.knowledge.encoder.fingerprint:
+        before, self.current = self.current, ModelVersion.from_content(self.store.read())
+        if before.encoder.fingerprint != self.current.encoder.fingerprint:
             self._encoder = None  # the folder holds another model by now
         return self
 
@@ -162,7 +172,28 @@ class Model:
     ) -> Added:
         """Learn photos of a new class, or more photos of one that is known.
 
-        images : paths, folders, PIL images or arrays; label : their class, or one for each
+        Parameters
+        ----------
+        images : path, folder, PIL image, array, or a list of these
+            The photos.
+        label : str or sequence of str
+            Their class, or one for each.
+        skip_bad : bool, default=False
+            Leave out photos that cannot be read.
+        keep_thumbnails : bool, default=False
+            Store small copies beside the model.
+        advance : callable, optional
+            Called with the number of photos that have just been encoded.
+
+        Returns
+        -------
+        Added
+            Photos per class, which classes are new, what was there already.
+
+        Examples
+        --------
+        >>> model.add(["1.jpg", "2.jpg"], "kingfisher").photos  # doctest: +SKIP
+        {'kingfisher': 2}
         """
         split = gather(images)
         names = [check_name(name) for name in _one_each(label, len(split))]
@@ -171,66 +202,70 @@ class Model:
             split, names, skipped = _readable(split, names)
         digests = digests_of(split)
         features = self._embed(split, advance)
-        added = self.learn(
-            split.names,
-            digests,
-            features,
-            names,
-            thumbnails=(lambda: write_thumbnails(self.path, split)) if keep_thumbnails else None,
-        )
+        copies = (lambda: write_thumbnails(self.path, split)) if keep_thumbnails else None
+        added = self.learn(split.names, digests, features, names, thumbnails=copies)
         return replace(added, skipped=skipped)
 
     def learn(
         self,
         files: Sequence[str],
         digests: Sequence[bytes],
-        features: NDArray[np.float32],
+        features: Features,
         names: Sequence[str],
         *,
-        thumbnails: Callable[[], list[Path]] | None = None,
-        about: Callable[[Knowledge, Added], dict[str, Any]] = lambda after, added: {},
+        thumbnails: Callable[[], object] | None = None,
+        about: Callable[[ModelVersion, Added], dict[str, Any]] = lambda after, added: {},
     ) -> Added:
-        """`add` for photos whose embeddings (n, d) by this model's encoder are there already.
+        """`add` for photos whose embeddings by this model's encoder are there already.
 
-        files : for messages; digests : SHA-256 of each photo; names : the class of each
-        thumbnails : writes small copies, once the change is sure, and returns those that are new
-        about : what else the journal is to say, from what is known then and what was added; where
-            it raises nothing is changed
+        Parameters
+        ----------
+        files : sequence of str
+            Names for messages.
+        digests : sequence of bytes
+            SHA-256 of each photo.
+        features : (n, d) array
+            Their embeddings.
+        names : sequence of str
+            The class of each.
+        thumbnails : callable, optional
+            Writes small copies once the change is certain.
+        about : callable, optional
+            What else the journal says; if it raises, nothing is changed.
         """
-        card = self.knowledge.encoder
+        card = self.current.encoder
         names = [check_name(name) for name in names]
-        done: list[tuple[Knowledge, Added]] = []
-        pictures: list[Path] = []
+        done: list[tuple[ModelVersion, Added]] = []
 
-        def make(content: Content) -> tuple[Content, Entry] | None:
-            before = Knowledge.from_content(content)
+        def make(content: Content) -> tuple[Content, JournalEntry] | None:
+            before = ModelVersion.from_content(content)
             before.encoder.check_same(card, self.path)
-            after, added, fresh = _learned(before, files, features, names, digests)
+            after, added, new = _learned(before, files, features, names, digests)
             done.append((after, added))
             more = about(after, added)
             if not added.photos:
                 return None
             if thumbnails is not None:
-                pictures.extend(thumbnails())
-            entry = journal_entry("add", added.photos, fresh, added.again)
+                thumbnails()
+            entry = new.entry("add", added.photos)
             return after.to_content(), replace(entry, details={**entry.details, **more})
 
         try:
             version = self.store.change(make)
         except BaseException:
-            for picture in pictures:
-                picture.unlink(missing_ok=True)
+            if thumbnails is not None:
+                self._drop_thumbnails()
             raise
-        self.knowledge, added = done[-1]
+        self.current, added = done[-1]
         return replace(added, version=version)
 
     def forget(self, label: str) -> Model:
         """Remove a class."""
-        return self._change(lambda k: k.without(label), Entry("forget", {"class": label}))
+        return self._change(lambda k: k.without(label), JournalEntry("forget", {"class": label}))
 
     def rename(self, old: str, new: str) -> Model:
         """Call a class by another name."""
-        entry = Entry("rename", {"from": old, "to": new})
+        entry = JournalEntry("rename", {"from": old, "to": new})
         return self._change(lambda k: k.renamed(old, new), entry)
 
     def tune(
@@ -243,38 +278,43 @@ class Model:
     ) -> Model:
         """Move the operating point or the rejection rate; no photo is needed for that.
 
-        delta : the shift of all new classes itself, such as one that was found on labelled photos
+        Parameters
+        ----------
+        objective : {"accuracy", "harmonic"}, optional
+            Most photos right, or known and new classes alike.
+        max_base_loss : float, optional
+            Accuracy that known classes may lose, such as 0.01.
+        delta : float, optional
+            The shift of all new classes itself, such as one found on labelled photos.
+        reject : float, optional
+            Fraction of genuine photos that may be called unknown.
         """
-        given = {
-            "objective": objective,
-            "max_base_loss": max_base_loss,
-            "delta": delta,
-            "reject": reject,
-        }
+        point = {"objective": objective, "max_base_loss": max_base_loss, "delta": delta}
+        given = {**point, "reject": reject}
         details = {name: value for name, value in given.items() if value is not None}
         if not details:
             raise InputError(
-                "nothing to change: give objective, max_base_loss, delta or reject (--objective, "
-                "--max-base-loss, --delta or --reject)"
+                "nothing to change",
+                "give objective, max_base_loss, delta or reject (--objective, --max-base-loss, "
+                "--delta or --reject)",
             )
         check_base_loss(max_base_loss)
         check_delta(delta)
-        if reject is not None:
-            check_reject(reject)
+        check_reject(reject)
 
-        def tuned(knowledge: Knowledge) -> Knowledge:
-            classifier = knowledge.classifier
-            if any(value is not None for value in (objective, max_base_loss, delta)):
+        def tuned(current: ModelVersion) -> ModelVersion:
+            classifier = current.classifier
+            if any(value is not None for value in point.values()):
                 classifier = copy.copy(classifier)
                 classifier.objective = "accuracy" if objective is None else objective
                 classifier.max_base_loss = max_base_loss
                 classifier.set_operating_point(
                     classifier.objective, max_base_loss=max_base_loss, delta=delta
                 )
-            rate = knowledge.reject if reject is None else reject
-            return replace(knowledge, classifier=classifier, reject=rate)
+            rate = current.reject if reject is None else reject
+            return replace(current, classifier=classifier, reject=rate)
 
-        return self._change(tuned, Entry("tune", details))
+        return self._change(tuned, JournalEntry("tune", details))
 
     def undo(self) -> Model:
         """Go back by one change."""
@@ -286,37 +326,43 @@ class Model:
         self.store.redo()
         return self.cleared()
 
-    def _change(self, make: Callable[[Knowledge], Knowledge], entry: Entry) -> Model:
-        done: list[Knowledge] = []
-
-        def changed(content: Content) -> tuple[Content, Entry]:
-            done.append(make(Knowledge.from_content(content)))
-            return done[-1].to_content(), entry
+    def _change(self, make: Callable[[ModelVersion], ModelVersion], entry: JournalEntry) -> Model:
+        def changed(content: Content) -> tuple[Content, JournalEntry]:
+            return make(ModelVersion.from_content(content)).to_content(), entry
 
         self.store.change(changed)
-        self.knowledge = done[-1]
         return self.cleared()
 
     def cleared(self) -> Model:
-        with suppress(CalaError, OSError):  # the change has happened, whatever comes of this
-            drop_thumbnails(self.path, lambda: self.store.reachable("photos"))
+        """Delete thumbnails that no version needs any more, and see the present version."""
+        self._drop_thumbnails()
         return self.reload()
+
+    def _drop_thumbnails(self) -> None:
+        with suppress(CalaError, OSError):  # the change has happened, whatever comes of this
+            drop_thumbnails(self.path, self.store.reachable("photos"))
 
     # Questions
 
-    def embed(self, images: Any, advance: Advance = lambda done: None) -> NDArray[np.float32]:
-        """Embeddings (n, d) of photos, each computed once, ever."""
+    def embed(self, images: Any, advance: Advance = lambda done: None) -> Features:
+        """Embeddings (n, d) of photos; each photo is encoded once, ever."""
         return self._embed(gather(images), advance)
 
-    def _embed(self, split: ImageSplit, advance: Advance) -> NDArray[np.float32]:
+    def _embed(self, split: ImageSplit, advance: Advance) -> Features:
         from cala.encoders.embed import embed
 
-        return embed(split, self.encoder, tta=self.knowledge.encoder.tta, advance=advance)
+        return embed(split, self.encoder, tta=self.current.encoder.tta, advance=advance)
 
     def predict(
         self, images: Any, *, unknown: str = "on", reject: float | None = None
     ) -> list[str]:
-        """The class of each photo, or "unknown"."""
+        """The class of each photo, or "unknown"; `explain` says more about each.
+
+        Examples
+        --------
+        >>> model.predict("garden/")  # doctest: +SKIP
+        ['robin', 'unknown']
+        """
         return [answer.label for answer in self.explain(images, unknown=unknown, reject=reject)]
 
     def explain(
@@ -329,23 +375,38 @@ class Model:
         why: bool = False,
         advance: Advance = lambda done: None,
     ) -> list[Prediction]:
-        """Everything that is known about each photo's answer.
+        """Classes of each photo with their probabilities, and why.
 
-        unknown : `on` says "unknown" where nothing fits, `report` only notes it, `off` does not ask
-        reject : share of genuine photos that may be called unknown, instead of the model's own
+        Parameters
+        ----------
+        images : path, folder, PIL image, array, or a list of these
+            The photos.
+        top : int, default=3
+            How many classes to name.
+        unknown : {"on", "report", "off"}, default="on"
+            Answer "unknown" if no class fits, flag it but still answer, or do not check.
+        reject : float, optional
+            Fraction of genuine photos that may be called unknown, instead of the model's own.
+        why : bool, default=False
+            Add the closest classes and the answer without the adapter.
+        advance : callable, optional
+            Called with the number of photos that have just been encoded.
+
+        Returns
+        -------
+        list of Prediction
+            One for each photo.
+
+        Examples
+        --------
+        >>> [(a.label, a.probability) for a in model.explain("garden/")]  # doctest: +SKIP
+        [('robin', 0.98), ('unknown', 0.51)]
         """
-        if reject is not None:
-            check_reject(reject)
+        check_reject(reject)
         split = gather(images)
         features = self._embed(split, advance)
         return predict(
-            self.knowledge,
-            features,
-            split.names,
-            top=top,
-            unknown=unknown,
-            reject=reject,
-            why=why,
+            self.current, features, split.names, top=top, unknown=unknown, reject=reject, why=why
         )
 
     def evaluate(
@@ -356,15 +417,32 @@ class Model:
         reject: float | None = None,
         advance: Advance = lambda done: None,
     ) -> Evaluation:
-        """How well it does on labelled photos; classes that it does not know are strangers."""
-        if reject is not None:
-            check_reject(reject)
+        """How well it does on labelled photos.
+
+        Parameters
+        ----------
+        images : path, folder, PIL image, array, or a list of these
+            The photos.
+        labels : str or sequence of str
+            Their class, or one for each; photos of classes that the model does not know test
+            whether it calls them unknown.
+        reject : float, optional
+            Fraction of genuine photos that may be called unknown, instead of the model's own.
+        advance : callable, optional
+            Called with the number of photos that have just been encoded.
+
+        Returns
+        -------
+        Evaluation
+            Accuracies, mistakes, and what calling photos unknown costs and brings.
+        """
+        check_reject(reject)
         split = gather(images)
         labels = [plain_name(label) for label in _one_each(labels, len(split))]
         features = self._embed(split, advance)
-        seen = self.knowledge.seen.owners()
-        again = sum(digest in seen for digest in digests_of(split))
-        return evaluate(self.knowledge, features, labels, reject=reject, learned_from=again)
+        learned = self.current.photos.owners()
+        again = sum(digest in learned for digest in digests_of(split))
+        return evaluate(self.current, features, labels, reject=reject, learned_from=again)
 
     def history(self) -> list[dict[str, Any]]:
         """The journal, oldest change first."""
@@ -376,34 +454,57 @@ def load(
     *,
     encoder: str | os.PathLike[str] | Encoder | None = None,
     device: str = "cpu",
+    trust_encoder: str | None = None,
 ) -> Model:
     """Open the model in a folder.
 
-    encoder : only where the one that the model names has moved
+    Parameters
+    ----------
+    path : path-like
+        The folder that `fit` made.
+    encoder : str, path-like or Encoder, optional
+        Only if the encoder that the model names has moved.
+    device : str, default="cpu"
+        Where the encoder runs.
+    trust_encoder : str, optional
+        A `torch:` encoder that the model may import: give the name that it has there.
+
+    Returns
+    -------
+    Model
+
+    Examples
+    --------
+    >>> import cala
+    >>> cala.load("birds").predict("garden/")  # doctest: +SKIP
     """
-    return Model(path, encoder=encoder, device=device)
+    return Model(path, encoder=encoder, device=device, trust_encoder=trust_encoder)
 
 
-def check_reject(rate: Any) -> float:
-    """A share from 0 (never unknown) to 1."""
+def check_reject(rate: Any) -> None:
+    """A fraction from 0 (never unknown) to below 1, or None."""
+    if rate is None:
+        return
     if isinstance(rate, bool) or not isinstance(rate, Real) or not 0 <= float(rate) < 1:
-        raise InputError(f"reject is {rate!r}: give a share from 0 to below 1, such as 0.05")
-    return float(rate)
+        raise InputError(
+            f"reject is {rate!r}", "use a fraction from 0 to below 1, such as 0.05", field="reject"
+        )
 
 
 def check_base_loss(loss: Any) -> None:
-    """A share below 1: who writes 1 means one point, and would lose every known class."""
+    """A fraction below 1, or None; `1` is almost always meant as 1 %."""
     if loss is not None and not (isinstance(loss, Real) and 0 <= float(loss) < 1):
         raise InputError(
-            f"max_base_loss is {loss!r}: give a share from 0 to below 1, such as 0.01 for one "
-            "photo in a hundred"
+            f"max_base_loss is {loss!r}",
+            "use a fraction from 0 to below 1, such as 0.01 for one photo in a hundred",
+            field="max_base_loss",
         )
 
 
 def check_delta(delta: Any) -> None:
-    """A shift of logits, which lie within some hundreds."""
+    """A shift of logits, which lie within some hundreds, or None."""
     if delta is not None and not (isinstance(delta, Real) and abs(float(delta)) <= 1000):
-        raise InputError(f"delta is {delta!r}: give a number from -1000 to 1000")
+        raise InputError(f"delta is {delta!r}", "use -1000 to 1000", field="delta")
 
 
 def _one_each(label: Any, count: int) -> list[str]:
@@ -413,35 +514,35 @@ def _one_each(label: Any, count: int) -> list[str]:
     try:
         labels = list(label)
     except TypeError:
-        raise InputError(f"the label is {label!r}: give a name, or one for each photo") from None
+        raise InputError(
+            f"the label is {label!r}", "give a name, or one for each photo", field="label"
+        ) from None
     if len(labels) != count:
-        raise InputError(f"{len(labels)} labels for {count} photos: give one for each")
+        raise InputError(
+            f"there are {len(labels)} labels for {count} photos", "give one for each", field="label"
+        )
     return labels
 
 
 def _learned(
-    before: Knowledge,
+    before: ModelVersion,
     files: Sequence[str],
-    features: NDArray[np.float32],
+    features: Features,
     names: Sequence[str],
     digests: Sequence[bytes],
-) -> tuple[Knowledge, Added, Sequence[bytes]]:
-    """What is known then, what was added, and the digests of the photos that were new."""
+) -> tuple[ModelVersion, Added, NewPhotos]:
+    """The version after learning photos, what was added, and which photos were new."""
     ids = dict(zip(before.classifier.head_.classes, before.names, strict=True))
-    owners = before.seen.owners()
-
-    def owner(digest: bytes) -> str | None:
-        return ids.get(owners[digest]) if digest in owners else None
-
-    fresh = fresh_photos(files, digests, names, owner)
-    counts = dict(Counter(fresh.names))
+    owners = before.photos.owners()
+    found = new_photos(files, digests, names, lambda digest: ids.get(owners.get(digest, -1)))
+    counts = dict(Counter(found.names))
     new = tuple(name for name in counts if name not in before.names)
-    alike = {name: before.alike(name, 0.95) for name in new}
-    added = Added(counts, new, fresh.again, {a: b for a, b in alike.items() if b is not None})
+    alike = {name: other for name in new if (other := before.alike(name, 0.95)) is not None}
+    added = Added(counts, new, found.duplicates, alike)
     if not counts:
-        return before, added, ()
-    after = before.with_photos(features[fresh.rows], fresh.names, fresh.digests)
-    return after, added, fresh.digests
+        return before, added, found
+    after = before.with_photos(features[found.rows], found.names, found.digests)
+    return after, added, found
 
 
 def _readable(split: ImageSplit, names: list[str]) -> tuple[ImageSplit, list[str], tuple[str, ...]]:

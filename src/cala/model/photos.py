@@ -1,4 +1,4 @@
-"""Whatever a user may mean by photos -> an image split: paths, folders, arrays, PIL images."""
+"""Whatever a user may mean by photos: paths, folders with or without labels, arrays, images."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ import numpy as np
 from PIL import Image
 
 from cala.data.decoding import SUFFIXES, Pixels, decode, to_pixels
+from cala.data.folder import is_split
 from cala.data.image_scan import scan
 from cala.data.images import FilePixels, ImageSplit, Rows
+from cala.data.listing import class_folders, images_in
 from cala.errors import InputError
 from cala.files import reason, shown
+
+KINDS = "give paths, PIL images or (h, w, 3) arrays of uint8"
 
 T = TypeVar("T")
 
@@ -75,14 +79,66 @@ def find_files(paths: Sequence[str | os.PathLike[str]]) -> list[Path]:
             is_folder = path.is_dir()
             path.lstat()
         except (OSError, ValueError) as error:
-            raise InputError(f"nothing can be read at {shown(path)} ({reason(error)})") from error
+            raise InputError(f"{shown(path)} cannot be read ({reason(error)})") from error
         inside = _below(path) if is_folder else [path]
         if not inside:
-            raise InputError(f"{shown(path)} holds no image ({', '.join(sorted(SUFFIXES))})")
+            kinds = ", ".join(sorted(SUFFIXES))
+            raise InputError(f"{shown(path)} holds no images", f"expected {kinds}")
         found += inside
-    if not found:
-        raise InputError("no photo was given: name files or folders")
-    return found
+    return _some(found)
+
+
+def labelled_files(
+    folder: Path, part: str = "train", notes: list[str] | None = None
+) -> tuple[list[Path], list[str]]:
+    """Paths and class names of a folder with one folder per class, or with one class's photos.
+
+    part : which of train/ and test/ to take, where the folder has these
+    notes : takes what there is to say of files and folders that are skipped
+    """
+    said: list[str] = [] if notes is None else notes
+    try:
+        if not folder.exists():
+            raise InputError(f"{shown(folder)} does not exist", field="photos")
+        if not folder.is_dir():
+            raise InputError(
+                f"{shown(folder)} is not a folder",
+                "give a folder with one folder of photos per class; `cala add` takes single "
+                "photos with --as NAME",
+                field="photos",
+            )
+        root = folder / part if is_split(folder) else folder
+        if not root.is_dir():
+            raise InputError(f"{shown(folder)} has no {part}/ folder", field="photos")
+        own = images_in(root, said)
+        classes = [(sub.name, images_in(sub, said)) for sub in class_folders(root)]
+        deeper = [] if own else [sub for sub in class_folders(root) if _has_classes(sub)]
+    except OSError as error:
+        raise InputError(f"{shown(folder)} cannot be read ({reason(error)})") from error
+    said += [f"{shown(name)}: no photo in this folder" for name, images in classes if not images]
+    classes = [(name, images) for name, images in classes if images]
+    if own and classes:
+        raise InputError(
+            f"{shown(root)} holds photos ({shown(own[0].name)}) and folders of photos "
+            f"({shown(classes[0][0])})",
+            "give one or the other",
+            field="photos",
+        )
+    if own:
+        classes = [(root.resolve().name, own)]
+    if not classes:
+        hint = f"; did you mean {shown(deeper[0])}?" if deeper else ""
+        raise InputError(
+            f"{shown(root)} holds no photos",
+            f"expected {shown(root)}/<class>/<photo>.jpg{hint}",
+            field="photos",
+        )
+    paths = [path for _, images in classes for path in images]
+    return paths, [name for name, images in classes for _ in images]
+
+
+def _has_classes(folder: Path) -> bool:
+    return any(images_in(sub, []) for sub in class_folders(folder))
 
 
 def with_readable(
@@ -126,13 +182,14 @@ def _listed(images: Any) -> list[Any]:
     if isinstance(images, np.ndarray) and images.ndim in (2, 3):
         return [images]
     try:
-        items = list(images)
+        return _some(list(images))
     except TypeError:
-        raise InputError(
-            f"photos are a {type(images).__name__}: give paths, PIL images or (h, w, 3) arrays"
-        ) from None
+        raise InputError(f"photos are a {type(images).__name__}", KINDS, field="photos") from None
+
+
+def _some(items: list[T]) -> list[T]:
     if not items:
-        raise InputError("no photo was given: name files or folders")
+        raise InputError("no photo was given", "name files or folders", field="photos")
     return items
 
 
@@ -144,9 +201,7 @@ def _pixels(item: Any, place: int) -> Pixels:
     if isinstance(item, np.ndarray) and item.dtype == np.uint8 and item.ndim in (2, 3):
         return item
     kind = f"{item.dtype} {item.shape}" if isinstance(item, np.ndarray) else type(item).__name__
-    raise InputError(
-        f"photo {place} is a {kind}: give paths, PIL images or (h, w, 3) arrays of uint8"
-    )
+    raise InputError(f"photo {place} is a {kind}", KINDS, field="photos")
 
 
 def _digest(pixels: Pixels) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +11,7 @@ from numpy.typing import NDArray
 
 from cala.core.cala import normalise
 from cala.errors import InputError
-from cala.heads import Head
-from cala.model.knowledge import UNKNOWN, Knowledge
+from cala.model.version import UNKNOWN, Features, ModelVersion
 
 ROWS = 4096
 MODES = ("on", "off", "report")
@@ -45,11 +45,33 @@ class Why:
 class Prediction:
     """One photo's answer.
 
-    label : the best class, or `unknown`
-    best, probability : the best class whether or not it fits, and how likely it is
-    familiarity : share of genuine photos of such a class that look no more familiar; NaN where
-        the model cannot tell
-    top : the likeliest classes with their probabilities
+    Parameters
+    ----------
+    image : str
+        Path or name of the photo.
+    label : str
+        The best class, or "unknown".
+    best : str
+        The best class whether or not it fits.
+    kind : str
+        "known" if `best` was there at `fit`, "new" if it was added.
+    probability : float
+        How likely `best` is among the model's classes.
+    familiarity : float
+        Fraction of genuine photos of such a class that look no more familiar; NaN where the model
+        cannot tell.
+    unknown : bool
+        Whether no class fits.
+    top : tuple of (str, float)
+        The likeliest classes with their probabilities.
+    why : Why, optional
+        The closest classes, and the answer without the adapter.
+
+    Examples
+    --------
+    >>> sure = Prediction("a.jpg", "robin", "robin", "known", 0.98, 0.4, False, (("robin", 0.98),))
+    >>> sure.label, sure.to_json()["probability"]
+    ('robin', 0.98)
     """
 
     image: str
@@ -84,9 +106,9 @@ class Prediction:
 
 
 def predict(
-    knowledge: Knowledge,
-    features: NDArray[np.float32],
-    names: tuple[str, ...],
+    current: ModelVersion,
+    features: Features,
+    names: Sequence[str],
     *,
     top: int = 1,
     unknown: str = "on",
@@ -95,59 +117,52 @@ def predict(
 ) -> list[Prediction]:
     """Answers for photos (n, d) called `names`."""
     if unknown not in MODES:
-        raise InputError(f"unknown is {unknown!r}: give on, off or report")
+        raise InputError(f"unknown is {unknown!r}", "use on, off or report", field="unknown")
     if isinstance(top, bool) or not isinstance(top, int) or top < 1:
-        raise InputError(f"top is {top!r}: give a whole number, at least 1")
-    rate = knowledge.reject if reject is None else reject
+        raise InputError(f"top is {top!r}", "use a whole number, at least 1", field="top")
+    rate = current.reject if reject is None else reject
     answers: list[Prediction] = []
     for start in range(0, len(features), ROWS):
         part = slice(start, start + ROWS)
-        answers += _part(knowledge, features[part], names[part], top, unknown, rate, why)
+        answers += _part(current, features[part], names[part], top, unknown, rate, why)
     return answers
 
 
-@dataclass(frozen=True)
-class _Scores:
-    """One pass over rows: cosines and logits of the host (n, C), what is added to them (C,)."""
-
-    unit: NDArray[Any]
-    plain: NDArray[Any]
-    shift: NDArray[Any]
-
-    @classmethod
-    def of(cls, head: Head, features: NDArray[np.float32]) -> _Scores:
-        unit = head.embed(features.astype(head.dtype, copy=False))
-        return cls(unit[:, : head.dim], head.host.unit_logits(unit), head.shift)
-
-
 def _part(
-    knowledge: Knowledge,
-    features: NDArray[np.float32],
-    names: tuple[str, ...],
+    current: ModelVersion,
+    features: Features,
+    names: Sequence[str],
     top: int,
     unknown: str,
     rate: float,
     why: bool,
 ) -> list[Prediction]:
-    head, labels = knowledge.classifier.head_, knowledge.names
-    scores = _Scores.of(head, features)
-    shares = head.probabilities(scores.plain + scores.shift)
+    """One pass: logits of the host (n, C), and what is added to them (C,)."""
+    head, labels = current.classifier.head_, current.names
+    unit = head.embed(features.astype(head.dtype, copy=False))
+    plain, shift = head.host.unit_logits(unit), head.shift
+    shares = head.probabilities(plain + shift)
     columns = largest(shares, top)
     values = np.take_along_axis(shares, columns, 1)
-    fits = _familiarity(knowledge, scores) if unknown != "off" else [float("nan")] * len(names)
-    reasons = _reasons(knowledge, scores, max(top, 3)) if why else [None] * len(names)
+    fits = np.full(len(names), np.nan)
+    rejection = current.classifier.rejection_
+    if unknown != "off" and rejection.is_on:
+        fits = rejection.p_values(plain, head.table.counts, head.n_base)
+    reasons: Sequence[Why | None] = [None] * len(names)
+    if why:
+        reasons = _reasons(current, unit[:, : head.dim], plain, max(top, 3))
     answers = []
     for row, (best, share) in enumerate(zip(columns.tolist(), values.tolist(), strict=True)):
         order = [labels[column] for column in best]
-        strange = fits[row] < rate  # never where it is NaN
+        strange = bool(fits[row] < rate)  # never where it is NaN
         answers.append(
             Prediction(
                 image=names[row],
                 label=UNKNOWN if strange and unknown == "on" else order[0],
                 best=order[0],
-                kind=knowledge.kind_at(best[0]),
+                kind=current.kind_at(best[0]),
                 probability=share[0],
-                familiarity=fits[row],
+                familiarity=float(fits[row]),
                 unknown=strange,
                 top=tuple(zip(order, share, strict=True)),
                 why=reasons[row],
@@ -161,28 +176,21 @@ def largest(values: NDArray[Any], count: int) -> NDArray[np.int64]:
     return np.argsort(-values, axis=1, kind="stable")[:, :count]
 
 
-def _familiarity(knowledge: Knowledge, scores: _Scores) -> list[float]:
-    """NaN where the model cannot tell."""
-    head, rejection = knowledge.classifier.head_, knowledge.classifier.rejection_
-    if not rejection.is_on:
-        return [float("nan")] * len(scores.plain)
-    return rejection.p_values(scores.plain, head.table.counts, head.n_base).tolist()
-
-
-def _reasons(knowledge: Knowledge, scores: _Scores, count: int) -> list[Why | None]:
-    labels = knowledge.names
-    cosines = scores.unit @ normalise(knowledge.classifier.head_.prototypes).T
-    best = largest(scores.plain + scores.shift, count)
-    without = scores.plain.argmax(1).tolist()
-    reasons: list[Why | None] = []
-    for row, columns in enumerate(best.tolist()):
+def _reasons(
+    current: ModelVersion, unit: NDArray[Any], plain: NDArray[Any], count: int
+) -> list[Why]:
+    labels, head = current.names, current.classifier.head_
+    cosines, shift = unit @ normalise(head.prototypes).T, head.shift
+    without = plain.argmax(1).tolist()
+    reasons = []
+    for row, columns in enumerate(largest(plain + shift, count).tolist()):
         closest = tuple(
             Relative(
                 labels[column],
-                knowledge.kind_at(column),
+                current.kind_at(column),
                 float(cosines[row, column]),
-                float(scores.plain[row, column]),
-                float(scores.shift[column]),
+                float(plain[row, column]),
+                float(shift[column]),
             )
             for column in columns
         )

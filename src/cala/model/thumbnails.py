@@ -3,45 +3,46 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from PIL import Image
 
 from cala.data.decoding import Pixels
 from cala.data.images import ImageSplit
-from cala.files import write_bytes
-from cala.store.content import Arrays
+from cala.errors import InputError
+from cala.files import shown, write_bytes
+from cala.store.files import Arrays, delete_own, own_files
 
 FOLDER = "thumbnails"
+OWN = own_files(r"[0-9a-f]{64}\.jpg")
 SIDE = 160
 BATCH = 64
 
 
-def write_thumbnails(model: Path, split: ImageSplit) -> list[Path]:
-    """One JPEG per photo, called after the photo's digest; returns those that are new."""
-    new: list[Path] = []
+def write_thumbnails(model: Path, split: ImageSplit) -> None:
+    """One JPEG per photo that has none yet, called after the photo's digest."""
     digests = split.digests()
     lacking = [i for i, digest in enumerate(digests) if not thumbnail(model, digest).exists()]
     start = 0
     for batch in split.batches(BATCH, lacking) if lacking else ():
         for place, pixels in enumerate(batch):
-            new += put_thumbnails(model, {digests[lacking[start + place]]: small_copy(pixels)})
+            put_thumbnails(model, {digests[lacking[start + place]]: small_copy(pixels)})
         start += len(batch)
-    return new
 
 
-def put_thumbnails(model: Path, copies: Mapping[str, bytes]) -> list[Path]:
-    """Small copies by the digests of their photos; returns the files that are new."""
+def put_thumbnails(model: Path, copies: Mapping[str, bytes]) -> None:
+    """Write small copies by the digests of their photos."""
+    if (model / FOLDER).is_symlink():
+        raise InputError(
+            f"{shown(model / FOLDER)} is a symbolic link",
+            "replace it with the folder that it points to",
+            code="linked_folder",
+        )
     (model / FOLDER).mkdir(exist_ok=True)
-    new = []
     for digest, copy in copies.items():
-        path = thumbnail(model, digest)
-        if not path.exists():
-            write_bytes(path, copy)
-            new.append(path)
-    return new
+        if not thumbnail(model, digest).exists():
+            write_bytes(thumbnail(model, digest), copy)
 
 
 def small_copy(pixels: Pixels) -> bytes:
@@ -54,20 +55,16 @@ def small_copy(pixels: Pixels) -> bytes:
 
 
 def thumbnail(model: Path, digest: str) -> Path:
-    """Where the small copy of a photo lies, if there is one."""
+    """The path of a photo's small copy, if there is one."""
     return model / FOLDER / f"{digest}.jpg"
 
 
-def drop_thumbnails(model: Path, versions: Callable[[], Iterable[Arrays]]) -> None:
+def drop_thumbnails(model: Path, versions: Iterable[Arrays]) -> None:
     """Delete those of photos that no version knows any more.
 
-    versions : the photos of every version that can be reached, asked only if there are any
+    versions : the photos of every version that can be reached, read only if there are thumbnails
     """
     folder = model / FOLDER
-    if not folder.is_dir():
-        return
-    keep = {bytes(row).hex() for photos in versions() for row in photos["digest"]}
-    for path in folder.iterdir():
-        if path.stem not in keep:
-            with suppress(OSError):
-                path.unlink()
+    if folder.is_dir() and not folder.is_symlink():
+        known = {f"{bytes(row).hex()}.jpg" for photos in versions for row in photos["digest"]}
+        delete_own(folder, OWN, known)

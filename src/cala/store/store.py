@@ -5,60 +5,115 @@
     blobs/*.safetensors  arrays, named after their SHA-256
 
 A change writes its blobs, then the history, then replaces `model.json`: that is the moment at
-which it happens. Killed before, the model is as it was; killed later, it has changed. What a
-killed process leaves behind is cleared away by the next change.
+which it happens. Killed before, the model is as it was; killed later, it has changed. The next
+change deletes what a killed process leaves behind, and never a file that a store did not write.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from cala.errors import InputError, StateError
+from cala.errors import DamagedFile, InputError, StateError
 from cala.files import reason, shown, sync_folder
-from cala.store.blobs import drop_blobs, read_blob, write_blob
-from cala.store.content import Arrays, Content, Entry, Present
-from cala.store.document import (
+from cala.store.files import (
+    BLOBS,
+    FIELDS,
     FORMAT,
+    HISTORY,
+    VERSION,
+    Arrays,
     Document,
-    NewerFormatError,
+    delete_own,
+    own_files,
+    read_blob,
     read_document,
+    write_blob,
     write_document,
 )
+from cala.version import __version__
 
 CURRENT = "model.json"
+FOLDERS = {"blobs": BLOBS, "history": HISTORY}
+LEFTOVERS = own_files(r"model\.json")
 UNDO_STEPS = 20
 WAIT_SECONDS = 60.0
 TRIES = 5
 
 
+@dataclass(frozen=True)
+class Content:
+    """A model as the store sees it: JSON values, and arrays in groups.
+
+    meta : for people to read as well as for the program
+    groups : a group that a change leaves alone is not written again
+    """
+
+    meta: dict[str, Any]
+    groups: dict[str, Arrays]
+
+
+@dataclass(frozen=True)
+class JournalEntry:
+    """One line of the journal.
+
+    action : fit, add, forget, rename, tune, undo, redo, recover
+    details : such as {"classes": {"kingfisher": 5}}
+    """
+
+    action: str
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def dated(self, version: int) -> dict[str, Any]:
+        """The line as the journal keeps it."""
+        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        head = {"version": version, "time": now, "action": self.action}
+        return {**head, **self.details, "cala": __version__}
+
+
+@dataclass(frozen=True)
+class Present:
+    """What a store says of its present version without its content.
+
+    journal : every change, oldest first; undo, redo : how many steps are possible
+    """
+
+    version: int
+    journal: tuple[dict[str, Any], ...]
+    undo: int
+    redo: int
+
+
 def is_store(path: Path) -> bool:
-    """Whether a model lies there, whole or damaged."""
+    """Whether a folder holds a model, intact or damaged."""
     try:
         path.lstat()
-        return (path / CURRENT).exists() or any((path / "history").glob("[0-9]*.json"))
+        return (path / CURRENT).exists() or bool(_versions(path / "history"))
     except FileNotFoundError:
         return False
     except (OSError, ValueError) as error:
-        raise InputError(f"no model can lie at {shown(path)} ({reason(error)})") from error
+        raise InputError(f"{shown(path)} cannot hold a model ({reason(error)})") from error
 
 
-def is_rest(path: Path) -> bool:
-    """Whether a writer of `model.json` that was killed has left this."""
-    return path.name.startswith(f".{CURRENT}.") and path.name.endswith(".tmp")
+def _versions(history: Path) -> list[Path]:
+    """Earlier versions, newest first; behind them those that were undone."""
+    found = [p for p in history.iterdir() if VERSION.fullmatch(p.name)] if history.is_dir() else []
+    return sorted(found, key=lambda p: ("undone" not in p.name, _number(p)), reverse=True)
 
 
-def _blobs_of(path: Path) -> set[str]:
-    """What a version needs; one that is damaged needs nothing and goes."""
-    try:
-        return set(read_document(path)["blobs"].values())
-    except InputError:
-        path.unlink()
-        return set()
+def _number(path: Path) -> int:
+    return int(path.name.partition(".")[0])
+
+
+def _origin(document: Document) -> int:
+    """The version that first had this content: later ones are undone and redone copies of it."""
+    return int(document.get("origin") or document.get("like") or document["version"])
 
 
 class Store:
@@ -67,9 +122,10 @@ class Store:
     >>> import tempfile, numpy
     >>> store = Store(Path(tempfile.mkdtemp(), "birds"))
     >>> first = Content({"name": "birds"}, {"base": {"x": numpy.zeros(2)}})
-    >>> store.create(first, Entry("fit"))
+    >>> store.create(first, JournalEntry("fit"))
     1
-    >>> store.change(lambda old: (Content({"name": "more birds"}, old.groups), Entry("rename")))
+    >>> renamed = Content({"name": "more birds"}, first.groups)
+    >>> store.change(lambda old: (renamed, JournalEntry("rename")))
     2
     >>> store.undo(), store.read().meta
     (3, {'name': 'birds'})
@@ -79,116 +135,25 @@ class Store:
         self.path = Path(path)
         self._lock = FileLock(self.path / ".lock")  # a thread that has it may take it again
 
-    def create(self, content: Content, entry: Entry) -> int:
-        """Make the folder with version 1; refused where there is something already."""
-        self.check_free()
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            sync_folder(self.path.parent)
-            with self._locked():
-                self.check_free()
-                return self._write(content, entry, before=None)
-        except OSError as error:
-            raise self._unwritable(error) from error
-
-    def check_free(self) -> None:
-        """Raise if a model or anything else is there."""
-        if is_store(self.path):
-            raise InputError(
-                f"{shown(self.path)} holds a model already: choose another name, delete it, or add "
-                f"to it with `cala add {shown(self.path)} PHOTOS`"
-            )
-        own = {".lock", "blobs", "history"}  # left by a process that was killed before version 1
-        if self.path.exists() and (
-            not self.path.is_dir()
-            or any(p.name not in own and not is_rest(p) for p in self.path.iterdir())
-        ):
-            raise InputError(
-                f"{shown(self.path)} is there already and holds other files: choose another name"
-            )
-
-    def change(self, make: Callable[[Content], tuple[Content, Entry] | None]) -> int:
-        """The next version, made from the present one; changes come one after the other.
-
-        make : old content -> new content and what the journal says, or None to change nothing
-        Returns the number of the version that is then the present one.
-        """
-        self._check_there()
-        try:
-            with self._locked():
-                now = self._document()
-                made = make(self._content(now))
-                if made is None:
-                    return int(now["version"])
-                return self._write(*made, before=now)
-        except OSError as error:
-            raise self._unwritable(error) from error
-
-    def undo(self) -> int:
-        """Go back by one change: a new version with the content of the one before."""
-        self._check_there()
-        try:
-            with self._locked():
-                return self._undo()
-        except OSError as error:
-            raise self._unwritable(error) from error
-
-    def _undo(self) -> int:
-        try:
-            now = self._document()
-            self._content(now)
-        except NewerFormatError:
-            raise
-        except (InputError, FileNotFoundError):
-            return self._recover()
-        stack = list(now["undo"])
-        while stack:
-            last = stack.pop()
-            try:
-                target = self._whole(self._history(last))
-            except (InputError, FileNotFoundError):
-                continue  # damaged or gone: the one before it, then
-            self._keep(now, undone=True)
-            entry = Entry("undo", {"of": now.get("like", now["version"]), "to": last})
-            return self._move(now, target, entry, stack, [*now["redo"], now["version"]])
-        raise StateError(f"{shown(self.path)} has no earlier version to go back to")
-
-    def redo(self) -> int:
-        """Take an undo back, as long as nothing else was changed since."""
-        self._check_there()
-        try:
-            with self._locked():
-                now = self._document()
-                if not now["redo"]:
-                    raise StateError(f"{shown(self.path)} has no undo to take back")
-                *rest, last = now["redo"]
-                try:
-                    target = self._whole(self._history(last, undone=True))
-                except FileNotFoundError as error:
-                    raise InputError(f"version {last} of {shown(self.path)} is gone") from error
-                self._keep(now)
-                undo = [*now["undo"], now["version"]]
-                return self._move(now, target, Entry("redo", {"to": last}), undo, rest)
-        except OSError as error:
-            raise self._unwritable(error) from error
+    # Reading needs no lock
 
     def read(self) -> Content:
-        """The present version, every byte of it checked."""
+        """Read the present version and check every byte of it."""
         return self._retried(lambda: self._content(self._document()))
-
-    def version(self) -> int:
-        """Number of the present version."""
-        return int(self._retried(self._document)["version"])
-
-    def journal(self) -> list[dict[str, Any]]:
-        """Every change since the model was made, oldest first."""
-        return list(self._retried(self._document)["journal"])
 
     def present(self) -> Present:
         """Version, journal and steps of the present version, in one look."""
         found = self._retried(self._document)
         journal = tuple(found["journal"])
-        return Present(int(found["version"]), journal, len(found["undo"]), len(found["redo"]))
+        return Present(found["version"], journal, len(found["undo"]), len(found["redo"]))
+
+    def version(self) -> int:
+        """Number of the present version."""
+        return self.present().version
+
+    def journal(self) -> list[dict[str, Any]]:
+        """Every change since the model was made, oldest first."""
+        return list(self.present().journal)
 
     def reachable(self, group: str) -> Iterator[Arrays]:
         """One group of every version that undo and redo can reach, and of the present one."""
@@ -200,23 +165,25 @@ class Store:
             yield from (read_blob(self.path / "blobs", name) for name in sorted(names))
 
     def _retried(self, look: Callable[[], Any]) -> Any:
-        """A reader needs no lock: what is cleared away meanwhile is not the present any more."""
-        for _ in range(TRIES):
-            with suppress(FileNotFoundError):
-                return look()
+        """Look again where a file has gone: another process has just made the next version."""
         try:
+            for _ in range(TRIES):
+                with suppress(FileNotFoundError):
+                    return look()
             return look()
         except FileNotFoundError as error:
-            raise InputError(
-                f"{shown(error.filename)} is missing: put back a copy of it, or go back to the "
-                f"last version that is whole with `cala undo {shown(self.path)}`"
-            ) from error
+            fix = f"restore a copy of it, or run `cala undo {shown(self.path)}`"
+            raise DamagedFile(shown(error.filename), "it is missing", fix) from error
+        except OSError as error:
+            detail = f"{shown(self.path)} cannot be read ({reason(error)})"
+            raise InputError(detail, "check its permissions", code="unreadable") from error
 
     def _check_there(self) -> None:
         if not is_store(self.path):
             raise InputError(
-                f"there is no model at {shown(self.path)}; the model comes first, then photos. "
-                "`cala fit PHOTOS -o MODEL` makes one"
+                f"there is no model at {shown(self.path)}",
+                "create one with `cala fit PHOTOS -o MODEL`",
+                code="no_model",
             )
 
     def _document(self) -> Document:
@@ -224,10 +191,15 @@ class Store:
         return read_document(self.path / CURRENT)
 
     def _content(self, document: Document) -> Content:
-        groups: dict[str, Arrays] = {
-            group: read_blob(self.path / "blobs", name) for group, name in document["blobs"].items()
-        }
+        blobs = self.path / "blobs"
+        groups = {group: read_blob(blobs, name) for group, name in document["blobs"].items()}
         return Content(document["meta"], groups)
+
+    def _whole(self, path: Path) -> Document:
+        """A version of which nothing is damaged or gone."""
+        document = read_document(path)
+        self._content(document)
+        return document
 
     def _history(self, version: int, undone: bool = False) -> Path:
         return self.path / "history" / f"{version:06}{'.undone' if undone else ''}.json"
@@ -238,26 +210,118 @@ class Store:
         paths = [self._history(version) for version in sorted(versions)]
         return paths + [self._history(version, undone=True) for version in document["redo"]]
 
-    def _whole(self, path: Path) -> Document:
-        """A version of which nothing is damaged or gone."""
-        document = read_document(path)
-        self._content(document)
-        return document
+    # Changes
 
-    def _keep(self, document: Document, undone: bool = False) -> None:
-        write_document(self._history(document["version"], undone), document)
+    def create(self, content: Content, entry: JournalEntry) -> int:
+        """Make the folder with version 1; refuse where there is something already."""
+        self.check_free()
+        with self._writing():
+            self.path.mkdir(parents=True, exist_ok=True)
+            sync_folder(self.path.parent)
+            with self._locked():
+                self.check_free()
+                return self._write(content, entry, before=None)
 
-    def _write(self, content: Content, entry: Entry, before: Document | None) -> int:
+    def check_free(self) -> None:
+        """Raise if a model or anything else is there."""
+        if is_store(self.path):
+            raise InputError(
+                f"{shown(self.path)} already holds a model",
+                "choose another name, delete it, or add to it with `cala add`",
+                field="out",
+                code="model_exists",
+            )
+        if self.path.exists() and not (self.path.is_dir() and self._is_leftover()):
+            raise InputError(
+                f"{shown(self.path)} already exists and holds other files",
+                "choose another name",
+                field="out",
+                code="not_empty",
+            )
+
+    def _is_leftover(self) -> bool:
+        """Whether the folder holds nothing but what a process left that died before version 1."""
+        for path in self.path.iterdir():
+            own = FOLDERS.get(path.name)
+            if own is None:
+                ours = path.name == ".lock" or bool(LEFTOVERS.fullmatch(path.name))
+            else:
+                ours = path.is_dir() and not path.is_symlink()
+                ours = ours and all(own.fullmatch(inside.name) for inside in path.iterdir())
+            if not ours:
+                return False
+        return True
+
+    def change(self, make: Callable[[Content], tuple[Content, JournalEntry] | None]) -> int:
+        """Make the next version from the present one; changes come one after the other.
+
+        make : old content -> new content and its line of the journal, or None to change nothing
+        Returns the number of the version that is then the present one.
+        """
+        with self.held():
+            now = self._document()
+            made = make(self._content(now))
+            return int(now["version"]) if made is None else self._write(*made, before=now)
+
+    def undo(self) -> int:
+        """Go back by one change: a new version with the content of the one before.
+
+        Where that one is damaged, the one before it is taken, and the journal names both changes.
+        """
+        with self.held():
+            try:
+                now = self._document()
+                self._content(now)
+            except (DamagedFile, FileNotFoundError):
+                return self._recover()
+            stack, also = list(now["undo"]), []
+            while stack:
+                last = stack.pop()
+                try:
+                    target = self._whole(self._history(last))
+                except (DamagedFile, FileNotFoundError):
+                    also.append(last)
+                    continue
+                self._keep(now, undone=True)
+                details = {"of": _origin(now), "to": last, **({"also": also} if also else {})}
+                redo = [*now["redo"], now["version"]]
+                return self._move(now, target, JournalEntry("undo", details), stack, redo)
+            raise StateError(
+                f"{shown(self.path)} has no earlier version to go back to", code="nothing_to_undo"
+            )
+
+    def redo(self) -> int:
+        """Take an undo back, as long as nothing else was changed since."""
+        with self.held():
+            now = self._document()
+            if not now["redo"]:
+                raise StateError(f"{shown(self.path)} has no undo to redo", code="nothing_to_redo")
+            *rest, last = now["redo"]
+            target = self._whole(self._history(last, undone=True))
+            self._keep(now)
+            entry = JournalEntry("redo", {"of": _origin(target), "to": last})
+            return self._move(now, target, entry, [*now["undo"], now["version"]], rest)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep others from changing it: what was looked up still holds when it is used."""
+        self._check_there()
+        with self._writing(), self._locked():
+            yield
+
+    def _write(self, content: Content, entry: JournalEntry, before: Document | None) -> int:
         blobs = self.path / "blobs"
-        for folder in (blobs, self.path / "history"):
-            if not folder.is_dir():
-                folder.mkdir()
+        for folder in FOLDERS:
+            if not (self.path / folder).is_dir():
+                (self.path / folder).mkdir()
                 sync_folder(self.path)
         before_it = {path.name for path in blobs.iterdir()}
         try:
             names = {group: write_blob(blobs, arrays) for group, arrays in content.groups.items()}
             version = 1 if before is None else before["version"] + 1
+            known = {*FIELDS, "like", "origin"}
             new = {
+                **{name: value for name, value in (before or {}).items() if name not in known},
                 "format": FORMAT,
                 "version": version,
                 "meta": content.meta,
@@ -269,26 +333,24 @@ class Store:
             if before is not None:
                 self._keep(before)
             self._switch(new)
-        except OSError:
-            self._take_back(before, before_it)
+        except OSError:  # a full disk is not to stay full by what was written in vain
+            with suppress(OSError):
+                if before is not None:
+                    self._history(before["version"]).unlink(missing_ok=True)
+                delete_own(blobs, BLOBS, before_it)
             raise
         return version
 
-    def _take_back(self, before: Document | None, blobs: set[str]) -> None:
-        """Delete what a change that failed has written: a full disk is not to stay full by it."""
-        with suppress(OSError):
-            if before is not None:
-                self._history(before["version"]).unlink(missing_ok=True)
-            for path in (self.path / "blobs").iterdir():
-                if path.name not in blobs:
-                    path.unlink(missing_ok=True)
+    def _keep(self, document: Document, undone: bool = False) -> None:
+        write_document(self._history(document["version"], undone), document)
 
     def _move(
-        self, now: Document, target: Document, entry: Entry, undo: list[int], redo: list[int]
+        self, now: Document, target: Document, entry: JournalEntry, undo: list[int], redo: list[int]
     ) -> int:
         version = now["version"] + 1
         journal = [*now["journal"], entry.dated(version)]
         moved = {"version": version, "journal": journal, "undo": undo, "redo": redo}
+        moved["origin"] = _origin(target)
         if entry.action == "undo":
             moved["like"] = target["version"]
         self._switch({**target, **moved})
@@ -299,25 +361,21 @@ class Store:
 
         One that was undone only where nothing else is left.
         """
-        history = self.path / "history"
-        kept = sorted(history.glob("[0-9]*[0-9].json"), reverse=True)
-        for path in [*kept, *sorted(history.glob("*.undone.json"), reverse=True)]:
+        versions = _versions(self.path / "history")
+        for path in versions:
             try:
                 target = self._whole(path)
-            except (InputError, FileNotFoundError):
+            except (DamagedFile, FileNotFoundError):
                 continue
-            newest = max(int(other.name[:6]) for other in history.glob("[0-9]*.json"))
-            version = newest + 2  # the damaged one may have been the next
-            entry = Entry("recover", {"to": target["version"]})
+            version = max(map(_number, versions)) + 2  # the damaged one may have been the next
+            entry = JournalEntry("recover", {"to": target["version"]})
             journal = [*target["journal"], entry.dated(version)]
             undo = [number for number in target["undo"] if self._history(number).exists()]
             moved = {"version": version, "journal": journal, "undo": undo, "redo": []}
             self._switch({**target, **moved})
             return version
-        raise InputError(
-            f"{shown(self.path)} is damaged and has no earlier version to go back to: put back a "
-            "copy, or make it again with `cala fit`"
-        )
+        fix = "restore a copy, or make it again with `cala fit`"
+        raise DamagedFile(shown(self.path), "no earlier version is intact either", fix)
 
     def _switch(self, new: Document) -> None:
         write_document(self.path / CURRENT, new)  # from here on the change has happened
@@ -325,24 +383,33 @@ class Store:
             self._clear(new)
 
     def _clear(self, document: Document) -> None:
+        """Delete what no version needs; no blob as long as a version cannot be read."""
+        kept = self._reachable(document)
+        delete_own(self.path, LEFTOVERS, {CURRENT})
+        delete_own(self.path / "history", HISTORY, {path.name for path in kept})
         needed = set(document["blobs"].values())
-        kept = {path.name for path in self._reachable(document)}
-        for path in (self.path / "history").iterdir():
-            if path.name in kept:
-                needed |= _blobs_of(path)
-            else:
-                path.unlink()
-        drop_blobs(self.path / "blobs", needed)
-        for path in self.path.iterdir():
-            if is_rest(path):
-                path.unlink()
+        for path in kept:
+            with suppress(FileNotFoundError):
+                needed |= set(read_document(path)["blobs"].values())
+        delete_own(self.path / "blobs", BLOBS, {f"{name}.safetensors" for name in needed})
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Nobody else changes it meanwhile: what was looked up is still so when it is used."""
-        self._check_there()
-        with self._locked():
+    def _writing(self) -> Iterator[None]:
+        try:
+            for name in FOLDERS:
+                if (self.path / name).is_symlink():
+                    raise InputError(
+                        f"{shown(self.path / name)} is a symbolic link",
+                        "replace it with the folder that it points to",
+                        code="linked_folder",
+                    )
             yield
+        except OSError as error:
+            raise InputError(
+                f"{shown(self.path)} cannot be changed ({reason(error)})",
+                "it is as it was; check its permissions and the free space",
+                code="not_saved",
+            ) from error
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -351,15 +418,11 @@ class Store:
         except Timeout:
             raise StateError(
                 f"another process has been changing {shown(self.path)} for {WAIT_SECONDS:.0f} "
-                "seconds: try again when it is done"
+                "seconds",
+                "try again when it is done",
+                code="locked",
             ) from None
         try:
             yield
         finally:
             self._lock.release()
-
-    def _unwritable(self, error: OSError) -> InputError:
-        return InputError(
-            f"{shown(self.path)} cannot be changed ({reason(error)}): it is as it was; look at its "
-            "rights and at the free space"
-        )

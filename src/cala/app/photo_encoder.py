@@ -1,0 +1,173 @@
+"""Uploads -> photos with embeddings: decoded in a few threads, encoded together, remembered."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cala.app.problems import Problem, busy
+from cala.app.settings import Limits
+from cala.app.uploads import Upload
+from cala.data.decoding import ImageError, Pixels, decode_bytes
+from cala.encoders.base import Encoder
+from cala.encoders.embed import batch_size
+from cala.model.thumbnails import small_copy
+
+WAIT = 0.002  # seconds: photos of one request are decoded one after the other
+DECODER = "cala-decoder"
+DECODERS = max(2, min(4, os.cpu_count() or 1))
+TURN = 4  # photos of one request that wait for a decoder at a time, so that others have their turn
+
+Embedding = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Photo:
+    """What is left of a photo: its SHA-256, its embedding (d,), a small copy as JPEG."""
+
+    digest: str
+    features: Embedding
+    small: bytes
+
+    @property
+    def size(self) -> int:
+        return self.features.nbytes + len(self.small) + 500  # what Python adds, about
+
+
+class EmbeddingLRU:
+    """The latest photos within a number of bytes, so that they can be named, not sent again."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._photos: OrderedDict[str, Photo] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, digest: str) -> Photo | None:
+        found = self._photos.get(digest)
+        if found is not None:
+            self._photos.move_to_end(digest)
+        return found
+
+    def put(self, photo: Photo) -> None:
+        before = self._photos.pop(photo.digest, None)
+        self._bytes += photo.size - (before.size if before else 0)
+        self._photos[photo.digest] = photo
+        while self._bytes > self.most and len(self._photos) > 1:
+            self._bytes -= self._photos.popitem(last=False)[1].size
+
+
+class PhotoEncoder:
+    """What stands between a request's bytes and its embeddings; used by the event loop alone.
+
+    Photos are decoded in a few threads and encoded in one, which takes whatever has arrived while
+    it was busy. Under load batches form by themselves; `WAIT` only serves requests that arrive
+    alone with several photos.
+
+    tta : as the model's encoder card says; observe : called with the size of every batch
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        tta: str,
+        limits: Limits,
+        keep_small: bool = True,
+        observe: Callable[[int], Any] = lambda size: None,
+    ) -> None:
+        self.encoder, self.tta, self.limits = encoder, tta, limits
+        self.keep_small, self.observe = keep_small, observe
+        self.recent = EmbeddingLRU(limits.recent)
+        self.waiting = 0
+        self._decoders = ThreadPoolExecutor(DECODERS, DECODER)
+        self._thread = ThreadPoolExecutor(1, "cala-encoder")
+        self._queue: deque[tuple[Pixels, asyncio.Future[Embedding]]] = deque()
+        self._encoding: asyncio.Task[None] | None = None
+
+    async def photos(
+        self, uploads: Sequence[Upload], seconds: float
+    ) -> list[Photo | ImageError | Problem]:
+        """One for each upload, or what is wrong with it."""
+        if self.waiting + len(uploads) > max(self.limits.waiting, len(uploads)):
+            raise busy(f"{self.waiting} photos are waiting already")
+        self.waiting += len(uploads)
+        turn = asyncio.Semaphore(TURN)
+        work = asyncio.gather(*(self._photo(upload, turn) for upload in uploads))
+        try:
+            return await asyncio.wait_for(work, seconds)
+        except asyncio.TimeoutError:
+            raise busy(f"the photos were not encoded within {seconds:.0f} seconds") from None
+        finally:
+            self.waiting -= len(uploads)
+
+    async def _photo(self, upload: Upload, turn: asyncio.Semaphore) -> Photo | ImageError | Problem:
+        found = self.recent.get(upload.digest)
+        if found is not None:
+            return found
+        if upload.data is None:
+            detail, fix = "the service does not remember this photo", "send the photo itself"
+            return Problem("photo_gone", detail, fix, field=upload.field)
+        loop = asyncio.get_running_loop()
+        try:
+            async with turn:
+                ready, small = await loop.run_in_executor(self._decoders, self._decode, upload)
+        except ImageError as error:
+            return error
+        future: asyncio.Future[Embedding] = loop.create_future()
+        self._queue.append((ready, future))
+        if self._encoding is None:
+            self._encoding = loop.create_task(self._encode_queue())
+        photo = Photo(upload.digest, await future, small)
+        self.recent.put(photo)
+        return photo
+
+    async def _encode_queue(self) -> None:
+        try:
+            await asyncio.sleep(WAIT)
+            while self._queue:
+                await self._encode_batch(batch_size(self.encoder))
+        finally:
+            self._encoding = None
+
+    async def _encode_batch(self, size: int) -> None:
+        taken = [self._queue.popleft() for _ in range(min(size, len(self._queue)))]
+        batch = [(pixels, future) for pixels, future in taken if not future.done()]
+        if not batch:  # nobody waits for those that are cancelled
+            return
+        self.observe(len(batch))
+        pixels = np.stack([pixels for pixels, _ in batch])
+        loop = asyncio.get_running_loop()
+        try:
+            rows = await loop.run_in_executor(self._thread, self._encode, pixels)
+        except Exception as error:
+            rows = [error] * len(batch)
+        for (_, future), row in zip(batch, rows, strict=True):
+            if not future.done():
+                failed = isinstance(row, Exception)
+                (future.set_exception if failed else future.set_result)(row)
+
+    def _encode(self, prepared: Pixels) -> Any:
+        """(n, size, size, 3) uint8, as `Transform.prepare` makes it -> (n, d)"""
+        import torch
+
+        pixels = torch.from_numpy(prepared).to(self.encoder.device)
+        return self.encoder.encode(self.encoder.transform.normalise(pixels), self.tta).numpy()
+
+    def _decode(self, upload: Upload) -> tuple[Pixels, bytes]:
+        assert upload.data is not None
+        pixels = decode_bytes(upload.data, upload.name, self.limits.pixels)
+        ready = self.encoder.transform.prepare(pixels)
+        small = small_copy(pixels) if self.keep_small else b""
+        return np.array(ready), small  # a copy: a view would keep the whole photo in memory
+
+    def close(self) -> None:
+        """Nobody waits any more, so a photo that takes for ever is not waited for either."""
+        self._decoders.shutdown(wait=False, cancel_futures=True)
+        self._thread.shutdown()

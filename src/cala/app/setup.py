@@ -1,0 +1,263 @@
+"""The service before there is a model: it collects photos of the first classes and makes one."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from fastapi import FastAPI, Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from cala.app.archive import labelled_members
+from cala.app.factory import bare_app, create_app
+from cala.app.problems import Problem, as_problem, unexpected
+from cala.app.schemas import Collected, Start, photo_body
+from cala.app.settings import Settings
+from cala.app.uploads import LONGEST_NAME, Sent, Upload, bad, read_request, too_many
+from cala.data.decoding import ImageError, decode_bytes
+from cala.data.images import FilePixels, ImageSet, ImageSplit
+from cala.errors import CalaError
+from cala.files import counted, shown
+from cala.model import Model
+from cala.model.fitting import DEFAULT_ENCODER, fit
+from cala.model.version import check_name
+
+LONGEST_PLACE = 300
+START = "/v1/start"  # goes on to say that the model is ready
+COLLECTING, LEARNING, READY = "collecting", "learning", "ready"
+
+
+class SetupJob:
+    """Photos wait under numbers in a temporary folder; none of their own names is used there.
+
+    ready : called with the model once it is made
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        settings: Settings,
+        ready: Callable[[Model], Awaitable[None]],
+        encoder: str | None = None,
+        device: str = "cpu",
+    ) -> None:
+        self.path, self.settings, self.limits = path, settings, settings.limits
+        self._ready, self._encoder, self._device = ready, encoder or DEFAULT_ENCODER, device
+        self._worker = ThreadPoolExecutor(1, "cala-setup")
+        self._task: asyncio.Task[None] | None = None
+        self.state = COLLECTING
+        self._progress = (0, 0)
+        self._clear()
+
+    def _clear(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(
+            prefix="cala-photos-", ignore_cleanup_errors=True
+        )
+        self._photos: list[tuple[Path, str, str]] = []  # path, name, label
+        self._bytes = 0
+        self.error: dict[str, Any] | None = None
+
+    def status(self) -> dict[str, Any]:
+        """How far it is."""
+        photos = list(self._photos)
+        return {
+            "name": shown(self.path.name),
+            "state": self.state,
+            "photos": len(photos),
+            "classes": dict(Counter(label for _, _, label in photos)),
+            "done": self._progress[0],
+            "total": self._progress[1],
+            "error": self.error,
+        }
+
+    async def collect(self, sent: Sent) -> dict[str, Any]:
+        """Take more photos of known classes: of the request itself, or of an archive in it."""
+        self._check_collecting()
+        self.error = None
+        archive = sent.archive
+        uploads = sent.labelled() if archive is None else labelled_members(archive, self.limits)
+        errors = await self._work(lambda: self._keep(uploads))
+        return {**self.status(), "errors": errors}
+
+    async def restart(self) -> dict[str, Any]:
+        """Drop the photos that have arrived."""
+        self._check_collecting()
+
+        def clear() -> None:
+            self._folder.cleanup()
+            self._clear()
+
+        await self._work(clear)
+        return self.status()
+
+    def learn(self) -> dict[str, Any]:
+        """Make the model, in the background."""
+        self._check_collecting()
+        self._check_classes()
+        self.state, self.error = LEARNING, None
+        self._task = asyncio.get_running_loop().create_task(self._learn())
+        return self.status()
+
+    def _check_classes(self) -> None:
+        count = len({label for _, _, label in self._photos})
+        if count < 2:
+            detail = f"there are photos of {counted(count, 'class')}"
+            fix = "send photos of at least two classes to /v1/start/photos"
+            raise Problem("too_few_classes", detail, fix, field="photos")
+
+    async def _learn(self) -> None:
+        try:
+            await self._ready(await self._work(self._fit))
+            self.state = READY
+            self._folder.cleanup()
+        except Exception as error:
+            problem = as_problem(error) if isinstance(error, CalaError) else unexpected(error)
+            self.state, self.error = COLLECTING, problem.body()
+
+    def _fit(self) -> Model:
+        self._check_classes()  # they may have been dropped since it was asked for
+        paths, names, labels = zip(*self._photos, strict=True)
+        classes, numbers = np.unique(labels, return_inverse=True)
+        pixels = FilePixels(paths, self.limits.pixels)
+        photos = ImageSet(
+            "folder",
+            tuple(classes.tolist()),
+            ImageSplit(numbers.astype(np.int64), names, pixels),
+            ImageSplit(np.zeros(0, np.int64), (), FilePixels(())),
+            Path("this set"),
+            lambda: "",
+        )
+        return fit(
+            photos,
+            self.path,
+            encoder=self._encoder,
+            device=self._device,
+            keep_thumbnails=self.settings.thumbnails,
+            advance=self._advance,
+        )
+
+    def _advance(self, done: int, total: int) -> None:
+        self._progress = (done, total)
+
+    def _keep(self, uploads: Iterable[Upload]) -> list[dict[str, Any]]:
+        """Keep the photos that can be used; return what is wrong with the others."""
+        errors = []
+        for upload in uploads:
+            try:
+                if upload.data is None:
+                    raise Problem("photo_gone", "this photo was not sent", field=upload.field)
+                if len(upload.label) > LONGEST_NAME:
+                    raise bad("labels", "the label is too long", f"{LONGEST_NAME} at most")
+                label = check_name(upload.label)
+                decode_bytes(upload.data, _place(upload), self.limits.pixels)
+            except CalaError as error:
+                field = upload.field if isinstance(error, ImageError) else "labels"
+                errors.append({"image": _place(upload), **as_problem(error, field).body()})
+                continue
+            if len(self._photos) == self.limits.check or self._bytes > self.limits.unpacked:
+                raise too_many(self.limits.check)
+            path = Path(self._folder.name, f"{len(self._photos):06d}")
+            path.write_bytes(upload.data)
+            self._photos.append((path, upload.name, label))
+            self._bytes += len(upload.data)
+        return errors
+
+    def _check_collecting(self) -> None:
+        if self.state != COLLECTING:
+            fix = "GET /v1/start says how far it is"
+            raise Problem("learning", "the model is being made", fix)
+
+    async def _work(self, work: Callable[[], Any]) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._worker, work)
+
+    async def close(self) -> None:
+        """Finish the model, where one was asked for."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+        await asyncio.to_thread(self._worker.shutdown)
+        self._folder.cleanup()
+
+
+def _place(upload: Upload) -> str:
+    """Cameras number their photos anew in every folder, so the folder belongs to the name."""
+    label = shown(upload.label)
+    whole = upload.name if upload.name.startswith(f"{label}/") else f"{label}/{upload.name}"
+    return whole[-LONGEST_PLACE:]
+
+
+class SetupApp:
+    """An ASGI application: that of a model once there is one, until then one that asks for it."""
+
+    def __init__(
+        self, path: Path, settings: Settings, encoder: str | None = None, device: str = "cpu"
+    ) -> None:
+        self.settings = settings
+        self.job = SetupJob(path, settings, self._ready, encoder, device)
+        self._model_app: FastAPI | None = None
+        self._open = AsyncExitStack()
+        about = "There is no model yet: it is made from photos of its first classes."
+        self._setup = bare_app(about, settings, self._lifespan)
+        _routes(self._setup, self.job)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app: ASGIApp = self._setup
+        if self._model_app is not None and scope["type"] == "http" and scope["path"] != START:
+            app = self._model_app
+        await app(scope, receive, send)
+
+    async def _ready(self, model: Model) -> None:
+        app = create_app(model, self.settings)
+        await self._open.enter_async_context(app.router.lifespan_context(app))
+        self._model_app = app
+
+    @asynccontextmanager
+    async def _lifespan(self, app: FastAPI) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await self.job.close()
+            await self._open.aclose()
+
+
+def _routes(app: FastAPI, job: SetupJob) -> None:
+    @app.get(START, response_model=Start)
+    async def start(request: Request) -> Any:
+        """The photos that have arrived, and how far the model is."""
+        return {**job.status(), "right": request.scope.get("cala.right", "teach")}
+
+    body = photo_body(labelled=True)
+
+    @app.post("/v1/start/photos", response_model=Collected, openapi_extra=body)
+    async def photos(request: Request) -> Any:
+        """Photos of the first classes, with one `labels` each, or a zip file `archive`."""
+        sent = await read_request(request, job.limits, job.limits.check)
+        try:
+            return await job.collect(sent)
+        finally:
+            await sent.close()
+
+    @app.delete("/v1/start/photos", response_model=Start)
+    async def restart() -> Any:
+        """Leave out all photos that have arrived."""
+        return await job.restart()
+
+    @app.post(START, response_model=Start, status_code=202)
+    async def learn() -> Any:
+        """Make the model from the photos that have arrived; takes minutes."""
+        return job.learn()
+
+    @app.get("/readyz", include_in_schema=False)
+    @app.get("/metrics", include_in_schema=False)
+    @app.api_route(
+        "/v1/{rest:path}", methods=["GET", "POST", "PATCH", "DELETE"], include_in_schema=False
+    )
+    async def nothing_yet(rest: str = "") -> Any:
+        fix = "send photos of its first classes to /v1/start/photos, or use the page"
+        raise Problem("no_model", "there is no model yet", fix)

@@ -1,0 +1,259 @@
+"""Systems that train their encoder in sessions: each draw is played once, for all their methods.
+
+A host's sessions do not depend on the adapter on top of it, so `bidist`, `bidist+la` and
+`bidist+cala` share the logits of one course of sessions. Only what a session changed is encoded
+again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cala import storage
+from cala.benchmark.config import changes_encoder
+from cala.benchmark.sources import Source, host_of
+from cala.core.rows import Array, loaded, where
+from cala.data.protocol import Protocol, ShotDraw
+from cala.errors import InputError
+from cala.files import clear_leftovers, shown
+from cala.heads import Head
+from cala.heads.nearest_mean import NearestMean
+from cala.systems.published import published
+from cala.systems.registry import SYSTEMS
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from cala.systems.common.learner import Learner
+
+
+@dataclass(frozen=True)
+class SessionLogits:
+    """The logits of a system in every session of one draw, and what they cost.
+
+    logits : per session, (n, C) of the test rows whose classes had arrived
+    seconds : of learning, per incremental session; encoding : of encoding test images again, in all
+    encoded : how many images that were; bytes : size of the state after the last session
+    """
+
+    logits: list[Array]
+    seconds: list[float]
+    encoding: float
+    encoded: int
+    bytes: int
+
+
+def check_images(host: str, source: Source) -> None:
+    """Raise if a system that trains its encoder has no images to do so."""
+    if source.images is None or source.encoder is None:
+        raise InputError(
+            f"{host} trains its encoder in every session, so it needs images",
+            f"give --data DIR and --encoder {host}=DIR, an encoder that "
+            f"`cala train --method {host}` made",
+            code="needs_images",
+        )
+    if (source.data.provenance or {}).get("tta", "none") != "none":
+        raise InputError(
+            f"{host} encodes test images again after every session, without --tta",
+            "omit --tta",
+            field="tta",
+        )
+    if not hasattr(source.encoder.forward, "upper") or "recipe" not in source.encoder.about:
+        raise InputError(
+            f"{host} trains its encoder in every session, and {shown(source.encoder.name)} cannot "
+            "be trained further",
+            f"give --encoder {host}=DIR, a ResNet that `cala train` made",
+            field="encoder",
+        )
+
+
+class SessionPlayer:
+    """One host of a run: its base session and its test images, ready for any draw."""
+
+    def __init__(
+        self, host: str, head: Head, source: Source, protocol: Protocol, seed: int, full: bool
+    ) -> None:
+        from cala.systems.common.learner import Start
+        from cala.training.images import stored_transform
+        from cala.training.recipes import Recipe
+        from cala.training.session import augmentation
+
+        check_images(host, source)
+        assert source.images is not None
+        assert source.encoder is not None
+        self.data, self.protocol, self.images = source.data, protocol, source.images
+        recipe = Recipe.from_dict(source.encoder.about["recipe"])
+        self.stored = stored_transform(recipe)
+        base_branch = head.host.fork()
+        assert isinstance(base_branch, NearestMean)
+        base = np.flatnonzero((self.data.y_train < protocol.base) & self.data.learnable())
+        start = Start(
+            encoder=source.encoder.forward,  # type: ignore[arg-type]
+            transform=recipe.transform,
+            augmentation=augmentation(recipe),
+            features=loaded(where(self.data.x_train, base)),
+            columns=self.data.y_train[base],
+            pictures=lambda places: self._pictures(base[places]),
+            head=base_branch,
+            seed=seed,
+            steps=published(host, protocol.name).session.get("steps") if full else None,
+        )
+        learner = SYSTEMS[host].learner
+        assert learner is not None
+        self.learner: Learner = learner(start)
+
+    def play(
+        self, draw: ShotDraw, progress: Callable[[int], None] = lambda session: None
+    ) -> SessionLogits:
+        """Run the sessions of a draw."""
+        learner = self.learner.fork()
+        self.views  # noqa: B018  (made before the clock starts)
+        base = learner.head.embed(loaded(self.data.x_test))
+        first = base[self.data.y_test < self.protocol.base]
+        logits = [learner.logits(first, first)]
+        seconds, encoding, encoded = [], 0.0, 0
+        with _all_threads():
+            for session, rows in enumerate(draw.rows, 1):
+                progress(session)
+                features, columns = self.data.x_train[rows], self.data.y_train[rows]
+                pictures = self._pictures(rows)
+                start = perf_counter()
+                learner.add(pictures, features, columns)
+                seconds.append(perf_counter() - start)
+                start = perf_counter()
+                seen = self.data.y_test < len(learner.head.classes)
+                unit = self._encoded(learner, seen)
+                encoding += perf_counter() - start
+                encoded += len(unit)
+                logits.append(learner.logits(unit, base[seen]))
+        return SessionLogits(logits, seconds, encoding, encoded, learner.bytes)
+
+    def _encoded(self, learner: Learner, seen: Array) -> Array:
+        """Unit embeddings (m, d) of test rows, by a mask (n,), by the encoder as it is now."""
+        return learner.encode(self.views[np.flatnonzero(seen)]).numpy()
+
+    @cached_property
+    def views(self) -> Tensor:
+        """Test images, or what the half of the encoder that never changes makes of them."""
+        numbers = self.data.image_test
+        assert numbers is not None
+        return self.learner.views(self._pictures(numbers))
+
+    def _pictures(self, numbers: Array) -> Tensor:
+        """Images (n, s, s, 3) uint8 by their numbers; test images come after training images."""
+        from cala.training.images import stack
+
+        split, first = self.images.train, 0
+        if len(numbers) and numbers.min() >= len(split):
+            split, first = self.images.test, len(split)
+        return stack(split, numbers - first, self.stored)
+
+
+@contextmanager
+def _all_threads() -> Iterator[None]:
+    """Train with all threads; scoring small arrays uses one."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(max(before, session_threads()))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def session_threads() -> int:
+    """Threads that sessions train with."""
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    return int(given) if given.isdecimal() and int(given) > 0 else os.cpu_count() or 1
+
+
+class SessionCache:
+    """The session logits of a run, by host, draw and seed; computed when first asked for.
+
+    They take minutes, so they are kept in a folder: none is computed twice.
+    """
+
+    def __init__(self, folder: Path | None, full: bool) -> None:
+        self.folder, self.full = folder, full
+        self._player: tuple[tuple[str, int], SessionPlayer] | None = (
+            None  # the last one: it is large
+        )
+        self._kept: dict[tuple[str, str, int], SessionLogits] = {}
+
+    def of(
+        self,
+        method: str,
+        head: Head,
+        source: Source,
+        protocol: Protocol,
+        draw: ShotDraw,
+        seed: int,
+        progress: Callable[[int], None] = lambda session: None,
+    ) -> SessionLogits | None:
+        """The session logits of a method's host; None if it leaves the encoder as it is."""
+        host = host_of(method)
+        if not changes_encoder(method):
+            return None
+        found = self.find(host, draw.name, seed)
+        if found is None:
+            if self._player is None or self._player[0] != (host, seed):
+                player = SessionPlayer(host, head, source, protocol, seed, self.full)
+                self._player = (host, seed), player
+            found = self._player[1].play(draw, progress)
+            self.keep(host, draw.name, seed, found)
+        return found
+
+    def find(self, host: str, draw: str, seed: int) -> SessionLogits | None:
+        """Session logits that are there already; None if they are not."""
+        key = (host, draw, seed)
+        return self._kept.get(key) or self._read(key)
+
+    def keep(self, host: str, draw: str, seed: int, course: SessionLogits) -> None:
+        key = (host, draw, seed)
+        self._write(key, course)
+        if self.folder is None:
+            self._kept[key] = course
+
+    def _path(self, key: tuple[str, str, int]) -> Path | None:
+        if self.folder is None:
+            return None
+        host, draw, seed = key
+        return self.folder / f"{host}-{draw.replace(':', '-')}-{seed}.safetensors"
+
+    def _read(self, key: tuple[str, str, int]) -> SessionLogits | None:
+        path = self._path(key)
+        if path is None or not path.exists():
+            return None
+        try:
+            meta, arrays = storage.read(path, "session")
+            logits = [arrays[f"logits.{t}"] for t in range(int(meta["sessions"]))]
+            cost = (meta["seconds"], meta["encoding"], meta["encoded"], meta["bytes"])
+        except (InputError, ValueError, KeyError, TypeError):
+            return None  # damaged, or of an earlier version: compute it again
+        return SessionLogits(logits, *cost)
+
+    def _write(self, key: tuple[str, str, int], course: SessionLogits) -> None:
+        path = self._path(key)
+        if path is None:
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        clear_leftovers(path)
+        meta = {
+            "sessions": len(course.logits),
+            "seconds": course.seconds,
+            "encoding": course.encoding,
+            "encoded": course.encoded,
+            "bytes": course.bytes,
+        }
+        logits = {f"logits.{t}": logits for t, logits in enumerate(course.logits)}
+        storage.write(path, "session", meta, logits)

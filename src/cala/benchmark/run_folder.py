@@ -1,0 +1,147 @@
+"""A run's folder: config, records appended as cells finish, and what is made of them.
+
+Killed at any moment it can be opened again: `config.json` is written in one step, a cell's lines
+are appended together and flushed to disk, and whatever is cut short is dropped on opening.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from cala.benchmark.costs import Cost, read_costs
+from cala.benchmark.sources import host_of
+from cala.errors import InputError
+from cala.files import shown, write_text
+from cala.records import Record, read_config, read_records, whole_cells
+from cala.storage import locked_folder
+
+#: What may differ when a run is continued: more methods, draws or seeds, other versions.
+GROWING = ("methods", "draws", "seeds", "versions", "machine", "own_embeddings", "few_draws")
+LISTS = ("methods", "draws", "seeds", "trained_in_sessions")
+#: What not every run states: it is compared where both have it.
+SOMETIMES = ("full_sessions", "rows")
+
+
+class RunFolder:
+    """The folder of one run, locked while it is open for writing."""
+
+    def __init__(self, path: Path, config: dict[str, Any]) -> None:
+        self.path = path
+        with ExitStack() as opened:
+            opened.enter_context(locked_folder(path))
+            before = read_config(path)
+            if before is not None:
+                _check_same_run(path, before, config)
+                config = {**config, **_grown(before, config)}
+            self.config = config
+            text = json.dumps(config, indent=1, ensure_ascii=False)
+            write_text(path / "config.json", text + "\n")
+            self.records = self._repaired()
+            self.costs = self._repaired_costs()
+            self._lock = opened.pop_all()
+
+    def append(self, records: Sequence[Record]) -> None:
+        """Add a finished cell; it is on disk when this returns."""
+        with (self.path / "records.jsonl").open("a", encoding="utf-8") as file:
+            file.write("".join(record.line() for record in records))
+            file.flush()
+            os.fsync(file.fileno())
+        self.records += records
+
+    def put_in_order(self) -> None:
+        """Sort cells as the configuration lists them, whatever the order they finished in."""
+        places = [
+            {name: i for i, name in enumerate(self.config[key])}
+            for key in ("methods", "seeds", "draws")
+        ]
+
+        def place(record: Record) -> tuple[int, ...]:
+            values = (record.method, record.seed, record.draw)
+            cell = (known.get(v, len(known)) for known, v in zip(places, values, strict=True))
+            return *cell, record.session
+
+        ordered = sorted(self.records, key=place)
+        if ordered != self.records:
+            write_text(self.path / "records.jsonl", "".join(r.line() for r in ordered))
+            self.records = ordered
+
+    def append_cost(self, cost: Cost) -> None:
+        """Add what a cell took; to be called before its records are added."""
+        with (self.path / "costs.jsonl").open("a", encoding="utf-8") as file:
+            file.write(cost.line())
+        self.costs.append(cost)
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.close()
+
+    def _repaired(self) -> list[Record]:
+        """Whole cells; lines that cannot be read or belong to unfinished cells are dropped."""
+        path = self.path / "records.jsonl"
+        found, self.unreadable = read_records(path)
+        whole = whole_cells(found, int(self.config["protocol"]["sessions"]))
+        _rewrite(path, whole)
+        return whole
+
+    def _repaired_costs(self) -> list[Cost]:
+        """Of every cell the last whole line; others are dropped."""
+        path = self.path / "costs.jsonl"
+        found = read_costs(path.read_text("utf-8", errors="replace")) if path.exists() else []
+        _rewrite(path, found)
+        return found
+
+
+def _rewrite(path: Path, found: Sequence[Record | Cost]) -> None:
+    """Write a file of lines again if it holds anything else."""
+    kept = "".join(one.line() for one in found)
+    if path.exists() and kept != path.read_text("utf-8", errors="replace"):
+        write_text(path, kept)
+
+
+def _check_same_run(path: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+    now = json.loads(json.dumps(now))
+    apart = (*GROWING, *LISTS, *(k for k in SOMETIMES if k not in before))
+    differ = [k for k in now if k not in apart and before.get(k) != now[k]]
+    changes = "; ".join(f"{k} was {before.get(k)!r}, is {now[k]!r}" for k in differ)
+    changes = changes or _other_embeddings(before, now)
+    if changes:
+        raise InputError(
+            f"{shown(path)} holds another run ({changes})",
+            "use another --out or the same options",
+            field="out",
+            code="another_run",
+        )
+
+
+def _other_embeddings(before: dict[str, Any], now: dict[str, Any]) -> str:
+    """What to say of the first host whose embeddings are no longer the same; empty if none is."""
+    if not before.get("own_embeddings") and not now.get("own_embeddings"):
+        return ""
+    hosts = [{host_of(method) for method in config.get("methods", [])} for config in (before, now)]
+    for host in sorted(hosts[0] & hosts[1]):
+        was, here = (c.get("own_embeddings", {}).get(host, c["embeddings"]) for c in (before, now))
+        if was != here:
+            return f"embeddings of {host} were {was!r}, are {here!r}"
+    return ""
+
+
+def _grown(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """Methods, draws, seeds and embeddings of single hosts of both."""
+    own = {**before.get("own_embeddings", {}), **now.get("own_embeddings", {})}
+    kept = {k: before[k] for k in ("few_draws", *SOMETIMES) if k in before and k not in now}
+    return {
+        **{
+            key: list(dict.fromkeys([*before.get(key, []), *now.get(key, [])]))
+            for key in LISTS
+            if key in before or key in now
+        },
+        **kept,
+        **({"own_embeddings": own} if own else {}),
+    }

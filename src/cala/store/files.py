@@ -1,0 +1,153 @@
+"""The files of a store: a JSON document per version, and groups of arrays named by their SHA-256.
+
+A document has these fields; others are carried along, so that a later cala may add some:
+
+    format, version, checksum
+    meta            what a person wants to know: classes, encoder, settings, notes
+    blobs           group of arrays -> SHA-256 of its file
+    journal         every change, oldest first
+    undo, redo      numbers of the versions that undo and redo go to
+    like, origin    after an undo: the version it went to, and the one whose content that is
+
+Groups of a model are `base`, `classes` and `photos` (`digest`, `owner`). Two more are reserved, and
+kept as they are by versions that do not use them: `embeddings` (`digest` (n, 32), `rows` (n, d)),
+to refit a model or to take one photo out of a class, and `rejected` (`digest` (n, 32)), photos that
+a user has turned down.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Container
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from cala.errors import DamagedFile, InputError
+from cala.files import reason, shown, write_bytes
+
+FORMAT = 1
+SUFFIX = ".safetensors"
+FIX = "restore a copy of it, or go back to the last intact version with `cala undo`"
+
+Arrays = dict[str, NDArray[Any]]
+Document = dict[str, Any]
+
+
+def own_files(pattern: str) -> re.Pattern[str]:
+    """Names of files that a store writes, and of what its killed writers leave behind."""
+    return re.compile(rf"{pattern}|\.(?:{pattern})\.[0-9a-f]{{16}}\.tmp")
+
+
+BLOBS = own_files(rf"[0-9a-f]{{64}}\{SUFFIX}")
+HISTORY = own_files(r"\d{6,}(?:\.undone)?\.json")
+VERSION = re.compile(r"\d{6,}(?:\.undone)?\.json")
+
+
+def delete_own(folder: Path, own: re.Pattern[str], keep: Container[str] = ()) -> None:
+    """Delete the files of a store in a folder but for those to keep; files of others stay."""
+    for path in folder.iterdir():
+        if own.fullmatch(path.name) and path.name not in keep:
+            with suppress(OSError):
+                path.unlink()
+
+
+def write_document(path: Path, document: Document) -> None:
+    """Write it in one step, with its checksum."""
+    sealed = {**document, "checksum": _checksum(document)}
+    write_bytes(path, json.dumps(sealed, indent=1).encode())
+
+
+def read_document(path: Path) -> Document:
+    """Read a document; raise `DamagedFile` for anything that `write_document` did not write."""
+    data = path.read_bytes()
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise DamagedFile(shown(path), reason(error), FIX) from error
+    if not isinstance(found, dict):
+        raise DamagedFile(shown(path), "not a JSON object", FIX)
+    form = found.get("format")
+    if isinstance(form, int) and form > FORMAT:
+        raise InputError(
+            f"{shown(path)} was written by a newer cala (format {form}, this one reads {FORMAT})",
+            "use that version",
+            code="newer_format",
+        )
+    if found.pop("checksum", None) != _checksum(found):
+        raise DamagedFile(shown(path), "wrong checksum: a byte changed, or it was edited", FIX)
+    wrong = [name for name, fits in FIELDS.items() if not fits(found.get(name))]
+    if wrong:
+        raise DamagedFile(shown(path), f"no usable {wrong[0]}", FIX)
+    return found
+
+
+def _checksum(document: Document) -> str:
+    """SHA-256 of the values, whatever the layout of the text."""
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _number(value: object) -> bool:
+    return type(value) is int and value > 0
+
+
+def _numbers(value: object) -> bool:
+    return isinstance(value, list) and all(map(_number, value))
+
+
+def _journal(value: object) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(line, dict) and _number(line.get("version")) and _text(line.get("action"))
+        for line in value
+    )
+
+
+def _blobs(value: object) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(name, str) and re.fullmatch("[0-9a-f]{64}", name) for name in value.values()
+    )
+
+
+def _text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+FIELDS = {
+    "format": _number,
+    "version": _number,
+    "meta": lambda value: isinstance(value, dict),
+    "blobs": _blobs,
+    "journal": _journal,
+    "undo": _numbers,
+    "redo": _numbers,
+}
+
+
+def write_blob(folder: Path, arrays: Arrays) -> str:
+    """Write a group unless it is there already; return its name, the SHA-256 of the file."""
+    data = save({name: np.asarray(array, order="C") for name, array in arrays.items()})
+    name = hashlib.sha256(data).hexdigest()
+    path = folder / f"{name}{SUFFIX}"
+    if not path.exists() or hashlib.sha256(path.read_bytes()).hexdigest() != name:
+        write_bytes(path, data)
+    return name
+
+
+def read_blob(folder: Path, name: str) -> Arrays:
+    """Read the group of that name and check every byte of it."""
+    path = folder / f"{name}{SUFFIX}"
+    data = path.read_bytes()
+    if hashlib.sha256(data).hexdigest() != name:
+        raise DamagedFile(shown(path), "wrong checksum: a byte changed", FIX)
+    try:
+        return load(data)
+    except (KeyError, ValueError, SafetensorError) as error:  # KeyError: a type NumPy lacks
+        raise DamagedFile(shown(path), reason(error), FIX) from error

@@ -1,0 +1,92 @@
+"""`--on`: what it may say, and what is said when it cannot be done."""
+
+from __future__ import annotations
+
+import importlib.util
+import socket
+import sys
+import threading
+
+import pytest
+
+from cala.cluster import ClusterAddress, parse_target
+from cala.cluster.ray_cluster import connected
+from cala.errors import InputError
+from cli.inside import inside
+from conftest import missing
+
+__all__ = ["inside"]
+
+
+def test_places():
+    assert parse_target("here") is None
+    assert parse_target("ray") == parse_target("ray:auto") == ClusterAddress()
+    assert parse_target("ray:node-1.lan:6379").address == "node-1.lan:6379"
+    assert parse_target("ray:[::1]:6379").address == "[::1]:6379"
+
+
+@pytest.mark.parametrize("text", ["", "spark", "ray:", "ray:host", "ray:a b:1", "here:1", "RAY"])
+def test_other_places_are_refused_with_those_that_there_are(text):
+    with pytest.raises(InputError, match=r"use here .* ray|HOST:PORT, as in ray:10") as error:
+        parse_target(text)
+    assert error.value.field == "on"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("run",), ("ablate", "gamma", "--values", "1"), ("encode", "x", "-o", "x.shards"),
+     ("train", "x", "-o", "y")],
+)  # fmt: skip
+def test_commands_refuse_them_first(inside, command):
+    code, _, err = inside(*command, "--on", "spark")
+    assert code == 2
+    assert "--on spark: use here" in err
+
+
+def test_only_shards_are_encoded_elsewhere(inside):
+    code, _, err = inside("encode", "x", "-o", "x.npz", "--on", "ray")
+    assert code == 2
+    assert "give -o NAME.shards instead of x.npz" in err
+
+
+def test_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(InputError, match=r"\.\[ray\]"), connected(ClusterAddress()):
+        pass
+
+
+def test_somebody_else_answers():
+    if importlib.util.find_spec("ray") is None:
+        missing("ray", "ray is not installed")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+
+        def answer():
+            line, _ = other.accept()
+            line.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            line.close()
+
+        threading.Thread(target=answer, daemon=True).start()
+        with (
+            pytest.raises(InputError, match=rf"what answers at {address} is not a Ray cluster"),
+            connected(ClusterAddress(address)),
+        ):
+            pass
+
+
+def test_no_such_port():
+    with pytest.raises(InputError, match="65535"):
+        parse_target("ray:127.0.0.1:99999")
+
+
+def test_nobody_answers():
+    if importlib.util.find_spec("ray") is None:
+        missing("ray", "ray is not installed")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    with (
+        pytest.raises(InputError, match=rf"no Ray cluster answers at {address}.*ray start --head"),
+        connected(ClusterAddress(address)),
+    ):
+        pass
