@@ -139,7 +139,7 @@ def test_heads_that_need_memory_say_so(tmp_path: Path) -> None:
 
 def test_shards_are_not_saved_as_a_file(tmp_path: Path) -> None:
     outside = load_embeddings(into_shards(tmp_path / "few.shards", few(), rows=10))
-    with pytest.raises(InputError, match=r"in shards already"):
+    with pytest.raises(InputError, match=r"in a folder of shards"):
         save_embeddings(tmp_path / "few.npz", outside)
 
 
