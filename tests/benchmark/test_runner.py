@@ -138,7 +138,7 @@ def test_fitting_gets_fakes_hold_out_and_usable_rows_only(monkeypatch):
     fit_method("la", data, PROTOCOL)
     rows = usable & (DATA.y_train < 8)
     assert seen["rows"] == int(rows.sum())
-    assert seen["fakes"] is fakes
+    assert seen["fakes"].features is fakes.features
     assert np.array_equal(seen["holdout"], holdout[rows])
 
 

@@ -151,7 +151,7 @@ def test_only_directions_of_fakes_count(size):
 @pytest.mark.parametrize(
     ("fake", "pairs", "message"),
     [
-        (None, PAIRS, "pairs without fake"),
+        (None, PAIRS, "without fake"),
         (FAKE, PAIRS + 0.5, "pairs is float64"),
         (FAKE, np.where(PAIRS == 0, np.nan, PAIRS), "pairs is float64"),
         (FAKE, PAIRS.astype(str), "pairs is <U"),

@@ -70,7 +70,7 @@ def test_settings():
         "cutout=33", "momentum=5", "momentum=1", "momentum=nan", "jitter=nan", "jitter=-1",
         "store=-1", "store=100000", "warmup=7", "weight_decay=nan", "weight_decay=-1", "factor=0",
         "factor=inf", "scale=nan", "average=1", "average=-1", "layer_decay=0", "layer_decay=1.5",
-        "freeze=-1", "keep=-1", "keep=nan", "keep=inf",
+        "freeze=-1", "blend=0", "blend=1.1", "keep=-1", "keep=nan", "keep=inf",
     ],
 )  # fmt: skip
 def test_settings_out_of_range(text):

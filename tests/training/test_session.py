@@ -84,7 +84,7 @@ def test_a_run_that_an_earlier_version_began_goes_on(whole, tmp_path):
     out = tmp_path / "early"
     train_base(session(out), stop=stop_after(5))
     tensors, config, progress = load_checkpoint(out / CHECKPOINT)
-    for name in ("average", "keep", "norms", "freeze", "layer_decay", "means"):
+    for name in ("average", "keep", "blend", "norms", "freeze", "layer_decay", "means"):
         del config["recipe"][name]
     save_checkpoint(out / CHECKPOINT, tensors, config, progress)
     changed = RECIPE.changed(average=0.9)

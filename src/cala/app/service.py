@@ -136,6 +136,9 @@ class Service:
         self, uploads: Sequence[Upload], key: str | None, *, name: str = "", id: str = ""
     ) -> tuple[dict[str, Any], bool]:
         """Photos of a new class, or more of the class with an id: the answer, and if it is new."""
+        if self.model.current.encoder.shot_views:
+            detail = "this model looks at several views of new photos, which the service does not"
+            raise Problem("conflict", detail, "use `cala add`")
         if not id:
             name = check_name(name)
         asked = RequestKey.of(key, name, id, [upload.digest for upload in uploads])

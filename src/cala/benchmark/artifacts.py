@@ -44,7 +44,7 @@ from scipy.special import softmax
 
 from cala import storage
 from cala.benchmark.encoder_sessions import SessionLogits
-from cala.benchmark.scoring import for_figures
+from cala.benchmark.scoring import as_learned, for_figures
 from cala.core.cala import similarity
 from cala.core.rows import Array, loaded
 from cala.data.embeddings import Embeddings
@@ -72,7 +72,7 @@ def make_artifact(
         base branch
     """
     fitted, head = head, head.fork()
-    data = for_figures(data, protocol.n_classes)
+    data = as_learned(head, for_figures(data, protocol.n_classes))
     unit = head.embed(loaded(data.x_test))
     gammas = _trained_gamma(head) * np.array(GAMMAS, np.float32)
 
@@ -86,7 +86,7 @@ def make_artifact(
 
     sweep = [_gamma_accuracy(head, *scored(), gammas)]
     for rows in draw.rows:
-        head.add(data.x_train[rows], data.y_train[rows])
+        head.add(data.shots(rows), data.y_train[rows])
         sweep.append(_gamma_accuracy(head, *scored(), gammas))
     n_base, n_classes = protocol.base, len(head.classes)
     seen = data.y_test < n_classes
@@ -172,7 +172,7 @@ def _over_draws(fitted: Head, data: Embeddings, draws: Sequence[ShotDraw]) -> tu
     for draw in draws:
         head = fitted.fork()
         for rows in draw.rows:
-            head.add(data.x_train[rows], data.y_train[rows])
+            head.add(data.shots(rows), data.y_train[rows])
         n_base, prototypes = head.n_base, head.prototypes
         betas.append(head.beta[n_base:])
         similarities.append(similarity(prototypes[n_base:], prototypes[:n_base]).mean(1))

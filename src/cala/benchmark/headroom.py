@@ -262,7 +262,7 @@ def measure(
     few = fit_method(HOST, data, protocol, seed=seed, metric=metric)
     full = few.fork()
     for rows in draw.rows:
-        few.add(data.x_train[rows], data.y_train[rows])
+        few.add(data.shots(rows), data.y_train[rows])
     learnable = data.learnable()
     for label in range(protocol.base, protocol.n_classes):
         rows = np.flatnonzero((data.y_train == label) & learnable)

@@ -85,13 +85,19 @@ def answers_of_draw(
 
 def _grown(head: Head, data: Embeddings, draw: ShotDraw, added: Added) -> Iterator[Head]:
     """A copy of the head after each of the sessions 0..T; the copies share their arrays."""
+    data = as_learned(head, data)
     yield head.fork()
     for rows in draw.rows:
-        features, labels = data.x_train[rows], data.y_train[rows]
+        features, labels = data.shots(rows), data.y_train[rows]
         start = perf_counter()
         head.add(features, labels)
         added(perf_counter() - start, head)
         yield head.fork()
+
+
+def as_learned(head: Head, data: Embeddings) -> Embeddings:
+    """Without shot views if the head's fake classes, mixed from embeddings, had none."""
+    return data if head.traits.mixed_images_are_new else replace(data, x_shot=None)
 
 
 def streamed_answers(heads: Sequence[Head], data: Embeddings, n_base: int) -> list[Answers]:

@@ -47,6 +47,8 @@ class Source:
         data, digest = self.data, hashlib.sha256()
         parts: list[Features] = [data.x_train, data.y_train, data.x_test, data.y_test]
         parts += [data.fakes.features, data.fakes.pairs] if data.fakes is not None else []
+        shots = (data.x_shot, data.shot_rows, None if data.fakes is None else data.fakes.shots)
+        parts += [part for part in shots if part is not None]
         parts += [data.holdout] if data.holdout is not None else []
         parts += [data.parts[name] for name in sorted(data.parts)]
         for part in parts:

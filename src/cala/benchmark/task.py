@@ -188,6 +188,7 @@ class Encoding:
     kind : the data set whose layout to expect; a benchmark's name brings its protocol along
     test : fraction of each class held out for testing, for a folder of photos without test/
     tta : `flip` averages with mirror images; fakes : fake classes mixed from base images
+    shot_views : average each shot over itself, its mirror image and this many crops
     views : at most this many, for an encoder that uses several views of an image
     device : cpu, cuda, mps, or auto for the fastest there is
     """
@@ -198,6 +199,7 @@ class Encoding:
     test: float | None = None
     tta: str = "none"
     views: int | None = None
+    shot_views: int = 0
     fakes: int = 600
     device: str = "cpu"
 
@@ -271,7 +273,22 @@ def load_task(
             code="no_test_rows",
         )
     chosen = tuple(wanted or parse_draws("random:20"))
+    default = _with_views(default, protocol, chosen)
+    own = {host: _with_views(source, protocol, chosen) for host, source in own.items()}
     return BenchTask(default, protocol, loader.name, chosen, tuple(notes), own)
+
+
+def _with_views(source: Source, protocol: Protocol, draws: Sequence[str]) -> Source:
+    """With several looks at the shots of these draws, where images were encoded for such."""
+    data, views = source.data, (source.data.provenance or {}).get("shot_views", 0)
+    if source.images is None or source.encoder is None or not views:
+        return source
+    from cala.encoders.embed import embed
+
+    drawn = [make_draw(name, protocol, data) for name in draws]
+    rows = np.unique(np.concatenate([part for draw in drawn for part in draw.rows]))
+    x_shot = embed(source.images.train, source.encoder, rows=rows, crops=views)
+    return replace(source, data=replace(data, x_shot=x_shot, shot_rows=rows))
 
 
 def _dev(source: Source, keep: list[int]) -> Source:
@@ -349,6 +366,12 @@ class _Loader:
         source = f"{name} encoded by {short_encoder_name(encoder.name)}"
         if check is not None:
             check(Source(_labels(images).relabelled(protocol), source))
+        if encoding.shot_views and not encoding.fakes:
+            raise InputError(
+                "--shot-views needs mixed images, whose shots are seen alike",
+                "use --fakes 1 or more",
+                field="shot_views",
+            )
         order = protocol.order or range(protocol.n_classes)
         data = encode_set(
             images,
@@ -357,6 +380,7 @@ class _Loader:
             novel=() if self.allow_seen else order[protocol.base : protocol.n_classes],
             tta=encoding.tta,
             pairs=encoding.fakes,
+            shot_views=encoding.shot_views,
             advance=self.advance,
         )
         return Source(data.relabelled(protocol), source, images, encoder)

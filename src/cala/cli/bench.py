@@ -50,6 +50,7 @@ def load(dataset: str, methods: list[str], options: BenchOptions) -> BenchTask:
             test=options.test,
             tta=options.tta,
             views=options.views,
+            shot_views=options.shot_views,
             fakes=options.fakes,
             device=options.device,
         )
@@ -57,6 +58,12 @@ def load(dataset: str, methods: list[str], options: BenchOptions) -> BenchTask:
     named = encoders.default
     if named is None and _implies_encoding(dataset, methods, files, encoders, options):
         named = Encoding.encoder
+    if options.shot_views and named is None and not encoders.per_host:
+        raise InputError(
+            "--shot-views is for images to encode",
+            "give it to `cala encode`, which writes it into the embeddings file",
+            field="shot_views",
+        )
     per_host: dict[str, Path | Encoding] = {h: Path(file) for h, file in files.per_host.items()}
     per_host |= {host: encoded(encoder) for host, encoder in encoders.per_host.items()}
     with progress_bar("encoding", options.silent) as advance:

@@ -16,6 +16,7 @@ from cala.cli.options import (
     KIND,
     ON,
     QUIET,
+    SHOT_VIEWS,
     SKIP_BAD_IMAGES,
     TEST,
     THREADS,
@@ -51,6 +52,7 @@ class EncodeOptions:
     base: int | None = BASE_CLASSES
     tta: str = typer.Option("none", help="flip: average each image with its mirror image.")
     views: int | None = VIEWS
+    shot_views: int = SHOT_VIEWS
     fakes: int = typer.Option(
         600,
         min=0,
@@ -84,6 +86,8 @@ def encode(options: EncodeOptions) -> None:
 
     Many: cala encode photos/ -o photos.shards --half --on ray:10.0.0.1:6379
     """
+    import numpy as np
+
     from cala.cli.progress import progress_bar
     from cala.cluster import parse_target
     from cala.data.embedding_files import check_target
@@ -99,6 +103,12 @@ def encode(options: EncodeOptions) -> None:
             f"--on {options.on} writes shards",
             f"give -o NAME.shards instead of {shown(out.name)}",
             field="out",
+        )
+    if shards and options.shot_views:
+        raise InputError(
+            f"shots of several views cannot be in {shown(out.name)}",
+            "write NAME.npz or NAME.safetensors",
+            field="shot_views",
         )
     if not shards:
         check_target(out)
@@ -116,6 +126,11 @@ def encode(options: EncodeOptions) -> None:
         "fake_images": options.fake_images,
         "seed": options.seed,
     }
+    later = np.flatnonzero(~np.isin(images.train.labels, settings["base"]))
+    if options.shot_views and not len(later):
+        raise InputError(
+            "every class is a base class, so there are no shots", "give --base", field="base"
+        )
     # Everything above is cheap; torch is imported from here on.
     from cala.encoders.registry import load_encoder, located
 
@@ -146,7 +161,13 @@ def encode(options: EncodeOptions) -> None:
             from cala.data.embeddings import save_embeddings
             from cala.encoders.encode import encode_set
 
-            found = encode_set(images, model, **settings)
+            found = encode_set(
+                images,
+                model,
+                shot_views=options.shot_views,
+                shot_rows=later if options.shot_views else (),
+                **settings,
+            )
             save_embeddings(out, found, half=options.half)
             count = len(found.x_train), len(found.x_test)
     typer.echo(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from cala.cli.options import AS_JSON, DEVICE
+from cala.cli.options import AS_JSON, DEVICE, SHOT_VIEWS
 from cala.cli.photos import (
     ENCODER,
     KEEP_THUMBNAILS,
@@ -42,6 +42,13 @@ def fit(
         "image", help="image: mix up to 2,000 images; a number: up to that many; feature: none."
     ),
     tta: str = typer.Option("none", help="flip: use the mirror image of each photo too."),
+    shot_views: int = SHOT_VIEWS,
+    adapt: float = typer.Option(
+        0,
+        min=0,
+        help="Adapt the encoder to these photos first, for this many minutes of processor time; "
+        "the result is used if held-out photos gain.",
+    ),
     seed: int = typer.Option(0, min=0, help="Seed of the mixed images and the adapter's training."),
     skip_bad: bool = SKIP_BAD,
     keep_thumbnails: bool = KEEP_THUMBNAILS,
@@ -71,6 +78,8 @@ def fit(
             expect=expect,
             fakes=fakes,
             tta=tta,
+            shot_views=shot_views,
+            adapt=adapt,
             reject=reject,
             seed=seed,
             skip_bad=skip_bad,

@@ -54,6 +54,12 @@ VIEWS = typer.Option(
     help="Use at most this many views of each image, for encoders with several (savc): "
     "fewer are faster and less accurate.",
 )
+SHOT_VIEWS = typer.Option(
+    0,
+    "--shot-views",
+    min=0,
+    help="Average each shot over itself, its mirror image and this many random crops.",
+)
 ON = typer.Option(
     "here",
     "--on",
@@ -92,6 +98,7 @@ class BenchOptions:
     test: float | None = TEST
     tta: str = typer.Option("none", help="flip: average each image with its mirror image.")
     views: int | None = VIEWS
+    shot_views: int = SHOT_VIEWS
     fakes: int = typer.Option(600, min=0, help="Fake classes to mix when encoding.")
     device: str = typer.Option("auto", help="Where to encode: cpu, cuda, mps or auto.")
     draws: str | None = typer.Option(

@@ -27,10 +27,13 @@ class FakePool:
 
     features : (P, M, d), M images of each of P fake classes
     pairs : (P, 2) int64, the two base columns each one mixes, unordered and distinct
+    shots : (P, M, d), the same images as they are embedded when they are shots; by default
+        `features`
     """
 
     features: Array
     pairs: Array
+    shots: Array | None = None
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -41,16 +44,30 @@ class FakePool:
 
     def mapped(self, embed: Callable[[Array], Array]) -> FakePool:
         """The pool with its images, as rows (P·M, d), embedded in another space (P·M, e)."""
-        flat = self.features.reshape(-1, self.features.shape[2])
-        return FakePool(embed(flat).reshape(*self.features.shape[:2], -1), self.pairs)
+
+        def each(features: Array) -> Array:
+            flat = features.reshape(-1, features.shape[2])
+            return embed(flat).reshape(*features.shape[:2], -1)
+
+        shots = None if self.shots is None else each(self.shots)
+        return FakePool(each(self.features), self.pairs, shots)
 
     def split(self, share: float, rng: Generator) -> tuple[FakePool, FakePool]:
         """Two pools without a common pair; the second holds `share` of them, at least one."""
         order = rng.permutation(len(self))
         held = min(max(round(share * len(self)), 1), len(self) - 1)
         parts = np.sort(order[held:]), np.sort(order[:held])
-        first, second = (FakePool(self.features[i], self.pairs[i]) for i in parts)
+        first, second = (self.take(rows) for rows in parts)
         return first, second
+
+    def take(self, rows: Array) -> FakePool:
+        """Some fake classes, by a mask (P,) or by their places."""
+        shots = None if self.shots is None else self.shots[rows]
+        return FakePool(self.features[rows], self.pairs[rows], shots)
+
+    def shots_at(self, fakes: Array, images: Array) -> Array:
+        """Embeddings (n, d) of images (n,) of fake classes (n,) that are to be shots."""
+        return (self.features if self.shots is None else self.shots)[fakes, images]
 
 
 def draw_pairs(n_base: int, limit: int, rng: Generator) -> Array:

@@ -21,7 +21,8 @@ Members = Mapping[str, Array]
 
 REQUIRED = ("x_train", "y_train", "x_test", "y_test")
 TEXTS = ("class_names", "names_train", "names_test")
-OPTIONAL = ("fake", "pairs", "holdout", "scale", *TEXTS, "provenance")
+SHOTS = ("fake_shot", "x_shot", "shot_rows")
+OPTIONAL = ("fake", "pairs", *SHOTS, "holdout", "scale", *TEXTS, "provenance")
 PART = "part."  # members that were trained together with the encoder
 MAX_LABEL = 10_000_000  # labels count classes: a larger one is an id, and tables of it a full disk
 SUFFIXES = (".npz", ".safetensors")
@@ -152,6 +153,7 @@ class MemberChecks:
             "x_test": x_test,
             "y_test": y_test,
             "fakes": self.fakes(dim, int(y_train.max()) + 1),
+            **self.shots(n, dim),
             "holdout": self.holdout(n),
             "scale": self.scale(),
             "parts": {
@@ -233,7 +235,18 @@ class MemberChecks:
         same = pairs[pairs[:, 0] == pairs[:, 1], 0]
         if len(same):
             self.fail("pairs", f"mixes class {same[0]} with itself")
-        return FakePool(features, pairs)
+        shots = self.reals("fake_shot", features.shape) if "fake_shot" in self.members else None
+        return FakePool(features, pairs, shots)
+
+    def shots(self, n: int, dim: int) -> dict[str, Array]:
+        """How training rows are embedded as shots, and which rows these are."""
+        given = [name for name in ("x_shot", "shot_rows") if name in self.members]
+        if not given:
+            return {}
+        if len(given) == 1:
+            self.fail(given[0], "is there without the other one of x_shot and shot_rows")
+        x_shot = self.reals("x_shot", ("k", dim))
+        return {"x_shot": x_shot, "shot_rows": self.integers("shot_rows", (len(x_shot),), n)}
 
     def holdout(self, n: int) -> Array | None:
         """(n,) bool from a mask, or from row numbers; a mask that marks nothing is none."""

@@ -29,6 +29,8 @@ class Embeddings:
     x_train : (n, d); y_train : (n,); x_test : (m, d); y_test : (m,); rows of a folder of shards are
         read as they are asked for
     fakes : image-level fake classes of the base classes, where the file has them
+    x_shot, shot_rows : (k, d), (k,) how some training rows are embedded when they are shots, and
+        which ones; all others as in `x_train`
     holdout : (n,) bool, training rows that the encoder never saw, where known
     usable : (n,) bool, training rows that may be learned from
     scale : the logit scale of base training, where known
@@ -45,6 +47,8 @@ class Embeddings:
     x_test: Features
     y_test: Array
     fakes: FakePool | None = None
+    x_shot: Array | None = None
+    shot_rows: Array | None = None
     holdout: Array | None = None
     usable: Array | None = None
     scale: float | None = None
@@ -58,6 +62,23 @@ class Embeddings:
     def learnable(self) -> Array:
         """(n,) bool: `usable`, or every row."""
         return np.ones(len(self.y_train), dtype=bool) if self.usable is None else self.usable
+
+    def shots(self, rows: Array) -> Array:
+        """Embeddings (m, d) of training rows (m,) that are to be shots."""
+        found: Array = self.x_train[rows]
+        if self.x_shot is None or self.shot_rows is None:
+            return found
+        order = np.argsort(self.shot_rows)
+        place = np.searchsorted(self.shot_rows, rows, sorter=order)
+        place = order[np.minimum(place, len(order) - 1)]
+        lost = int((self.shot_rows[place] != rows).sum())
+        if lost:
+            raise InputError(
+                f"{lost} of {len(rows)} shots have no row in x_shot",
+                "encode again with --shot-views and the same --base",
+                field="shot_views",
+            )
+        return self.x_shot[place]
 
     def relabelled(self, protocol: Protocol) -> Embeddings:
         """Labels in the protocol's order of arrival; classes that never arrive are left out.
@@ -93,7 +114,7 @@ class Embeddings:
         place = np.array([column[name] for name in self.class_names])
         fakes = self.fakes
         if fakes is not None:
-            fakes = FakePool(fakes.features, place[fakes.pairs])
+            fakes = replace(fakes, pairs=place[fakes.pairs])
         y_train, y_test = place[self.y_train], place[self.y_test]
         return replace(self, y_train=y_train, y_test=y_test, fakes=fakes, class_names=wanted)
 
@@ -101,8 +122,8 @@ class Embeddings:
         if self.fakes is None:
             return None
         pairs = protocol.relabel(self.fakes.pairs)
-        base = (pairs < protocol.base).all(1)
-        return FakePool(self.fakes.features[base], pairs[base]) if base.any() else None
+        base = np.asarray((pairs < protocol.base).all(1))
+        return replace(self.fakes, pairs=pairs).take(base) if base.any() else None
 
     def dev(self, per_class: int, seed: int, keep: list[int]) -> Embeddings:
         """The development view: queries come from the training set, the test set is not there.
@@ -201,12 +222,15 @@ def _members(data: Embeddings, half: bool) -> dict[str, Array]:
         "y_test": data.y_test,
         "fake": None if data.fakes is None else data.fakes.features,
         "pairs": None if data.fakes is None else data.fakes.pairs,
+        "fake_shot": None if data.fakes is None else data.fakes.shots,
+        "x_shot": data.x_shot,
+        "shot_rows": data.shot_rows,
         "holdout": data.holdout,
         "scale": data.scale,
         **{PART + name: values for name, values in data.parts.items()},
     }
     members = {name: np.asarray(values) for name, values in found.items() if values is not None}
-    for name in ("x_train", "x_test", "fake"):
+    for name in ("x_train", "x_test", "fake", "x_shot", "fake_shot"):
         if name in members and half:
             if np.abs(members[name]).max(initial=0) > HALF_MAX:
                 detail = f"{name} has numbers beyond {HALF_MAX:,}, the limit of half precision"

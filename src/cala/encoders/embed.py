@@ -13,6 +13,7 @@ from torch import Tensor
 from cala.data.cache import RowCache
 from cala.data.images import ImageSplit
 from cala.encoders.base import Encoder
+from cala.encoders.transform import resized_crop
 from cala.errors import InputError
 from cala.files import counted, shown
 from cala.registry import check_choice
@@ -21,9 +22,10 @@ Floats = NDArray[np.float32]
 Places = NDArray[np.int64]
 Advance = Callable[[int], None]
 Make = Callable[[list[int]], Iterator[Tensor]]
-View = Callable[[Tensor], Tensor]
+View = Callable[[Tensor, Sequence[bytes]], Tensor]  # inputs and their digests -> inputs
 
 TTA = ("none", "flip")
+CROP_AREA = (0.5, 1.0)  # share of an image that a crop shows
 LOOK_UP = 2048  # embeddings that are copied out of the cache at a time
 TURN = 256  # images after which what is done is kept; lost at most when a process is killed
 # Pixels per forward pass. On a processor larger batches make tensors so large that each is handed
@@ -66,11 +68,13 @@ def embed(
     *,
     rows: ArrayLike | None = None,
     tta: str = "none",
+    crops: int = 0,
     advance: Advance = lambda done: None,
 ) -> Floats:
     """Embeddings of a split's images: (n, d). What the cache knows is not computed.
 
     tta : `flip` averages the embedding of each image and of its mirror image
+    crops : average over the image, its mirror image and so many random crops, for shots
     advance : called with the number of images that were just finished
     """
     part = split if rows is None else split.take(rows)
@@ -81,7 +85,7 @@ def embed(
         for pixels in part.batches(batch, chosen):
             yield encoder.inputs(pixels)
 
-    return encode_views(encoder, "plain", tta, digests, images, advance)
+    return encode_views(encoder, "plain", tta, digests, images, advance, crops=crops)
 
 
 def encode_views(
@@ -92,8 +96,9 @@ def encode_views(
     make: Make,
     advance: Advance = lambda done: None,
     turn: int | None = None,
+    crops: int = 0,
 ) -> Floats:
-    """Embeddings by digest, averaged over the views that `tta` asks for: (n, d).
+    """Embeddings by digest, averaged over the views that `tta` and `crops` ask for: (n, d).
 
     kind : `plain` images or the `mix` of two
     make : rows -> their inputs for the encoder, batch by batch; not called for what is known
@@ -101,9 +106,11 @@ def encode_views(
         these turns among them
     """
     check_choice("tta", tta, TTA)
-    views: dict[str, View] = {kind: lambda inputs: inputs}
-    if tta == "flip":
-        views["flip" if kind == "plain" else f"{kind}-flip"] = lambda inputs: inputs.flip(-1)
+    views: dict[str, View] = {kind: lambda inputs, digests: inputs}
+    prefix = "" if kind == "plain" else f"{kind}-"
+    if tta == "flip" or crops:
+        views[f"{prefix}flip"] = lambda inputs, digests: inputs.flip(-1)
+    views |= {f"{prefix}crop{number}": _crop(number) for number in range(crops)}
     work = _Work(encoder, views, digests)
     everything = np.arange(len(work.digests))
     for start in range(0, len(everything), LOOK_UP):
@@ -167,7 +174,8 @@ class _Work:
             for view, lack, block in zip(self.views, lacks[:, now], blocks[:, now], strict=True):
                 if lack.any():
                     chosen = inputs if lack.all() else inputs[torch.from_numpy(lack)]
-                    block[lack] = self.encoder.encode(view(chosen)).numpy()
+                    digests = [self.digests[place] for place in left[now][lack]]
+                    block[lack] = self.encoder.encode(view(chosen, digests)).numpy()
             start += len(inputs)
             advance(int(self.counts[left[now]].sum()))
         for number, (cache, lack) in enumerate(zip(self.caches, lacks, strict=True)):
@@ -177,6 +185,17 @@ class _Work:
     def _add(self, view: int, places: Places, embeddings: Floats) -> None:
         self.sums[places] += embeddings
         self.known[view, places] = True
+
+
+def _crop(number: int) -> View:
+    """The crop of this number, which the image's digest decides."""
+
+    def crop(inputs: Tensor, digests: Sequence[bytes]) -> Tensor:
+        seeds = [[number, *np.frombuffer(digest, "<u4").tolist()] for digest in digests]
+        u = np.stack([np.random.default_rng(seed).random(4) for seed in seeds])
+        return resized_crop(inputs, torch.from_numpy(u).to(inputs), inputs.shape[-1], CROP_AREA)
+
+    return crop
 
 
 def batch_size(encoder: Encoder) -> int:

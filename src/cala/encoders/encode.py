@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from cala.core.fakes import FakePool, pool_shape
 from cala.data.embeddings import Embeddings
@@ -53,7 +53,7 @@ def base_fakes(
     labels = np.array(sorted(base))
     columns = np.searchsorted(labels, train.labels)
     pool = encode_fakes(replace(train, labels=columns), rows, encoder, **options)
-    return FakePool(pool.features, labels[pool.pairs])
+    return replace(pool, pairs=labels[pool.pairs])
 
 
 def provenance_of(
@@ -81,6 +81,8 @@ def encode_set(
     tta: str = "none",
     pairs: int = PAIRS,
     fake_images: int = IMAGES,
+    shot_views: int = 0,
+    shot_rows: ArrayLike = (),
     seed: int = 0,
     advance: Advance = lambda done, total: None,
 ) -> Embeddings:
@@ -104,6 +106,11 @@ def encode_set(
     fake_images : int
         Images of each fake class. If half of the base classes have fewer images than that, there
         are more fake classes with fewer images each.
+    shot_views : int, default=0
+        Shots are averaged over the image, its mirror image and so many crops: those of fake
+        classes, and of `shot_rows`.
+    shot_rows : array of int, optional
+        Training rows that may become shots.
     seed : int, default=0
         Decides what is mixed.
     advance : callable, optional
@@ -117,7 +124,9 @@ def encode_set(
     seen = check_fair(images, encoder, base, novel)
     holdout = held_out(images.train, base, encoder)
     rows, pairs, each = plan_fakes(images.train, base, encoder, holdout, pairs, fake_images)
-    total = len(images.train) + len(images.test) + pairs * each
+    shot_rows = np.asarray(shot_rows, dtype=np.int64)
+    mixed = pairs * each * (2 if shot_views else 1)
+    total = len(images.train) + len(images.test) + mixed + len(shot_rows)
     done = 0
 
     def count(images: int) -> None:
@@ -132,13 +141,19 @@ def encode_set(
         if len(images.test)
         else np.zeros((0, encoder.dim), dtype=np.float32)
     )
-    options = {"pairs": pairs, "images": each, "tta": tta, "seed": seed, "advance": count}
+    options = {"pairs": pairs, "images": each, "tta": tta, "crops": shot_views, "seed": seed}
+    options["advance"] = count
+    x_shot = None
+    if len(shot_rows):
+        x_shot = embed(images.train, encoder, rows=shot_rows, crops=shot_views, advance=count)
     return Embeddings(
         x_train=x_train,
         y_train=images.train.labels,
         x_test=x_test,
         y_test=images.test.labels,
         fakes=base_fakes(images.train, base, rows, encoder, **options) if pairs else None,
+        x_shot=x_shot,
+        shot_rows=None if x_shot is None else shot_rows,
         holdout=holdout,
         scale=encoder.scale,
         parts=encoder.parts,
@@ -146,5 +161,8 @@ def encode_set(
         names_train=images.train.names,
         names_test=images.test.names,
         image_test=len(images.train) + np.arange(len(images.test)),
-        provenance=provenance_of(images, encoder, tta, seen, images.fingerprint),
+        provenance={
+            **provenance_of(images, encoder, tta, seen, images.fingerprint),
+            **({"shot_views": shot_views} if shot_views else {}),
+        },
     )

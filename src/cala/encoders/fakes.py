@@ -34,13 +34,15 @@ def encode_fakes(
     pairs: int = PAIRS,
     images: int = IMAGES,
     tta: str = "none",
+    crops: int = 0,
     seed: int = 0,
     advance: Advance = lambda done: None,
 ) -> FakePool:
     """Mix `pairs` fake classes of `images` images each and encode them, each once, cached.
 
     rows : training rows of the base classes, whose labels are 0..B-1
-    advance : called with the number of mixed images that were just finished
+    crops : as shots they are averaged over so many crops, as in `embed`; queries are not
+    advance : called with the number of mixed images that were just finished, once for each use
     """
     if pairs < 1 or images < 1:
         detail = f"there are {pairs} fake classes of {images} images"
@@ -76,8 +78,12 @@ def encode_fakes(
 
     # Parents that do not fit are decoded again in every turn, which needs two per mixed image.
     turn = TURN if len(parents) <= room else max(1, room // 2)
-    features = encode_views(encoder, "mix", tta, digests, mixed, advance, turn)
-    return FakePool(features.reshape(len(chosen), images, encoder.dim), chosen)
+
+    def encoded(crops: int) -> NDArray[np.float32]:
+        found = encode_views(encoder, "mix", tta, digests, mixed, advance, turn, crops)
+        return found.reshape(len(chosen), images, encoder.dim)
+
+    return FakePool(encoded(0), chosen, encoded(crops) if crops else None)
 
 
 def _by_class(labels: Rows, rows: Rows, encoder: Encoder, rng: np.random.Generator) -> ClassRows:

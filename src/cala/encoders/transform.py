@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
@@ -114,6 +116,31 @@ class Transform:
         mean = torch.tensor(self.mean, device=images.device) * 255
         std = torch.tensor(self.std, device=images.device) * 255
         return ((images - mean) / std).permute(0, 3, 1, 2)
+
+
+def resized_crop(
+    images: Tensor,
+    u: Tensor,
+    size: int,
+    area: tuple[float, float],
+    ratio: tuple[float, float] = (3 / 4, 4 / 3),
+) -> Tensor:
+    """A random part of each image, resized to `size` × `size` (bilinear): (n, c, size, size).
+
+    images : (n, c, h, w) floats; u : (n, 4), drawn evenly from [0, 1)
+    area : share of the image's area; ratio : width to height
+    """
+    share = area[0] + (area[1] - area[0]) * u[:, 0]
+    first, last = (math.log(r) for r in ratio)
+    shape = torch.exp(first + (last - first) * u[:, 1])
+    shape = shape * images.shape[2] / images.shape[3]  # the grid counts halves of the sides
+    wide, tall = ((share * r).sqrt().clamp(max=1) for r in (shape, 1 / shape))
+    theta = images.new_zeros((len(images), 2, 3))
+    theta[:, 0, 0], theta[:, 1, 1] = wide, tall
+    theta[:, 0, 2] = (2 * u[:, 2] - 1) * (1 - wide)
+    theta[:, 1, 2] = (2 * u[:, 3] - 1) * (1 - tall)
+    grid = F.affine_grid(theta, [*images.shape[:2], size, size], align_corners=False)
+    return F.grid_sample(images, grid, padding_mode="border", align_corners=False)
 
 
 def _three_channels(image: Pixels) -> Pixels:

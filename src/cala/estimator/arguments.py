@@ -89,18 +89,27 @@ def untracked(X: Any) -> Any:
     return (X.float() if str(X.dtype) == "torch.bfloat16" else X).numpy()
 
 
-def fake_pool(fake: ArrayLike | None, pairs: ArrayLike | None) -> FakePool | None:
+def fake_pool(
+    fake: ArrayLike | None, pairs: ArrayLike | None, shots: ArrayLike | None = None
+) -> FakePool | None:
     """Fake classes (P, M, d) and their parents (P, 2); without `pairs` no two share a parent.
 
-    `BaseData` checks both.
+    shots : (P, M, d), the same images as they are embedded when they are shots; `BaseData` checks
+        all three
     """
     if fake is None:
-        if pairs is not None:
-            raise InputError("pairs without fake", "give the fake classes too", field="pairs")
+        if pairs is not None or shots is not None:
+            raise InputError(
+                "pairs or fake_shots without fake", "give the fake classes too", field="pairs"
+            )
         return None
     given = array("fake", fake)
     apart = np.arange(2 * given.shape[0] if given.ndim else 0).reshape(-1, 2)
-    return FakePool(given, apart if pairs is None else array("pairs", pairs))
+    return FakePool(
+        given,
+        apart if pairs is None else array("pairs", pairs),
+        None if shots is None else array("fake_shots", shots),
+    )
 
 
 def holdout_mask(holdout: ArrayLike | str | None, rows: int) -> NDArray[Any] | None:

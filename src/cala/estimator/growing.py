@@ -92,6 +92,7 @@ class GrowingClassifier:
         fake: ArrayLike | None = None,
         pairs: ArrayLike | None = None,
         holdout: ArrayLike | str | None = None,
+        fake_shots: ArrayLike | None = None,
     ) -> Self:
         """Learn the base classes and train the adapter.
 
@@ -111,6 +112,9 @@ class GrowingClassifier:
             Rows that the encoder was not trained on; "all" for a pretrained encoder that saw
             none of them. Without it, and where it leaves classes out, the classifier warns that
             base may look safer than it is.
+        fake_shots : array of shape (P, M, d), optional
+            The images of `fake` as they are embedded when they are shots, where shots of new
+            classes are embedded otherwise than queries: averaged over several views, for example.
 
         Returns
         -------
@@ -134,7 +138,7 @@ class GrowingClassifier:
         head = self._make_head()
         if self.objective != "accuracy" or self.max_base_loss is not None:
             check_adapted(self.method, head)
-        fakes, held = fake_pool(fake, pairs), holdout_mask(holdout, len(X))
+        fakes, held = fake_pool(fake, pairs, fake_shots), holdout_mask(holdout, len(X))
         data = BaseData(X, columns, fakes=fakes, holdout=held)
         head.fit_base(data)
         draft.n_features_in_ = head.dim

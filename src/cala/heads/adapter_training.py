@@ -264,7 +264,7 @@ class _Stage:
 
     def _sessions(self, pool: FakePool, draw: EpisodeDraw) -> Iterator[Session]:
         """N fake classes at a time; all at once where the head's columns do not interact."""
-        shots = pool.features[draw.fakes[draw.shot_of], draw.shot_rows]
+        shots = pool.shots_at(draw.fakes[draw.shot_of], draw.shot_rows)
         arrival = draw.sessions[draw.shot_of] * (not self.head.traits.old_columns_stay)
         for session in np.unique(arrival):
             yield shots[arrival == session], draw.shot_of[arrival == session]

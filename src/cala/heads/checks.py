@@ -111,6 +111,11 @@ def check_fakes(fakes: FakePool | None, dim: int) -> FakePool | None:
     if same.any():
         raise InputError(f"pairs names one class twice in {rows_of(same)}", parents, field="pairs")
     checked = _squarable(features, "fake classes")
+    if fakes.shots is not None:
+        shots = _floats(fakes.shots, "shots of fake classes")
+        if shots.shape != shape:
+            raise InputError(f"fake_shots has shape {shots.shape}", f"give {shape}", field="fake")
+        return FakePool(checked, whole, _squarable(shots, "shots of fake classes"))
     kept = checked is fakes.features and whole is fakes.pairs
     return fakes if kept else FakePool(checked, whole)
 

@@ -103,8 +103,11 @@ def _fake_scores(
     while sum(map(len, parts)) < enough:
         draw = draw_episode(fakes, plan, rng)
         shots, queries = (
-            host.embed(fakes.features[draw.fakes[of], rows].astype(host.dtype, copy=False))
-            for of, rows in ((draw.shot_of, draw.shot_rows), (draw.query_of, draw.query_rows))
+            host.embed(rows.astype(host.dtype, copy=False))
+            for rows in (
+                fakes.shots_at(draw.fakes[draw.shot_of], draw.shot_rows),
+                fakes.features[draw.fakes[draw.query_of], draw.query_rows],
+            )
         )
         logits = (
             host.fork().add_unit(shots, max(host.classes) + 1 + draw.shot_of).unit_logits(queries)

@@ -69,6 +69,8 @@ def fit(
     expect: int | None = None,
     fakes: str | int = "image",
     tta: str = "none",
+    shot_views: int = 0,
+    adapt: float = 0,
     reject: float = 0.05,
     seed: int = 0,
     skip_bad: bool = False,
@@ -101,6 +103,12 @@ def fit(
         which costs nothing and teaches less.
     tta : {"none", "flip"}, default="none"
         "flip" encodes the mirror image of each photo too.
+    shot_views : int, default=0
+        Photos of classes that are added later are averaged over themselves, their mirror images
+        and so many crops; the mixed images learn what that means for new classes.
+    adapt : float, default=0
+        Minutes of processor time in which the encoder learns the known classes first. It is
+        written into a folder beside the model, `NAME-encoder`, and used if held-out photos gain.
     reject : float, default=0.05
         Fraction of genuine photos that `predict` may call unknown.
     seed : int, default=0
@@ -124,7 +132,7 @@ def fit(
     >>> cala.fit("photos/", "birds").predict("new.jpg")  # doctest: +SKIP
     """
     store = Store(Path(out))
-    wanted = _check(store, method, max_base_loss, reject, fakes)
+    wanted = _check(store, method, max_base_loss, reject, fakes, shot_views)
     found = photos if isinstance(photos, ImageSet) else _opened(Path(photos), skip_bad)
     split, new = _once(found)
     notes = [Note("files", text) for text in found.notes]
@@ -133,6 +141,16 @@ def fit(
         text = f"left out {counted(new.duplicates, 'duplicate photo')}"
         notes.append(Note("duplicates", text))
     # Everything above is cheap; torch is imported from here on.
+    if adapt:
+        from cala.model.adapting import STARTS
+        from cala.model.adapting import adapt as adapted
+
+        if encoder != STARTS:
+            raise InputError(f"only {STARTS} can be adapted", "leave out --encoder", field="adapt")
+        beside = store.path.resolve().with_name(f"{store.path.resolve().name}-encoder")
+        made, said = adapted(found, beside, minutes=adapt, seed=seed, device=device)
+        notes.append(Note("adapted", said))
+        encoder = made or encoder
     from cala.encoders import load_encoder
     from cala.encoders.base import Encoder
     from cala.encoders.embed import embed
@@ -142,7 +160,7 @@ def fit(
 
     coder = encoder if isinstance(encoder, Encoder) else load_encoder(encoder, device)
     pairs, each = _sizes(wanted, split)
-    total, done = len(split) + pairs * each, 0
+    total, done = len(split) + pairs * each * (2 if shot_views else 1), 0
 
     def count(images: int) -> None:
         nonlocal done
@@ -164,7 +182,15 @@ def fit(
     if pairs:
         rows = np.arange(len(split))
         pool = encode_fakes(
-            split, rows, coder, pairs=pairs, images=each, tta=tta, seed=seed, advance=count
+            split,
+            rows,
+            coder,
+            pairs=pairs,
+            images=each,
+            tta=tta,
+            crops=shot_views,
+            seed=seed,
+            advance=count,
         )
     names = np.array([check_name(name) for name in found.classes], dtype=str)[split.labels]
     holdout = held_out(split, range(len(found.classes)), coder)
@@ -173,7 +199,7 @@ def fit(
     uri = coder.name if isinstance(encoder, Encoder) else located(encoder)
     ids = dict(zip(classifier.classes_.tolist(), classifier.head_.classes, strict=True))
     index = PhotoIndex.empty().with_photos(new.digests, [ids[name] for name in names.tolist()])
-    card = EncoderCard(uri, coder.fingerprint, coder.dim, tta)
+    card = EncoderCard(uri, coder.fingerprint, coder.dim, tta, shot_views)
     first = ModelVersion(classifier, index, card, reject, str(fakes))
     first = replace(first, notes=(*notes, *_about_unknown(first)))
     store.create(first.to_content(), new.entry("fit", dict(Counter(names.tolist()))))
@@ -194,7 +220,12 @@ def _opened(folder: Path, skip_bad: bool) -> ImageSet:
 
 
 def _check(
-    store: Store, method: str, max_base_loss: float | None, reject: float, fakes: str | int
+    store: Store,
+    method: str,
+    max_base_loss: float | None,
+    reject: float,
+    fakes: str | int,
+    shot_views: int,
 ) -> int:
     """Check what can be known before a photo is read; return how many images to mix at most."""
     store.check_free()
@@ -205,6 +236,10 @@ def _check(
             f"{method} works with the encoder that was trained for it, on the bench",
             "choose another method for your own photos, such as cala-plus",
             field="method",
+        )
+    if shot_views and fakes == "feature":
+        raise InputError(
+            "shot_views needs images to mix", "leave out --fakes feature", field="shot_views"
         )
     if fakes in ("image", "feature"):
         return MIXED if fakes == "image" else 0
@@ -265,6 +300,7 @@ def _fit(
             names,
             fake=None if pool is None else pool.features,
             pairs=None if pool is None else pool.pairs,
+            fake_shots=None if pool is None else pool.shots,
             holdout=holdout,
         )
     notes = []

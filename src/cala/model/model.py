@@ -201,7 +201,7 @@ class Model:
         if skip_bad:
             split, names, skipped = _readable(split, names)
         digests = digests_of(split)
-        features = self._embed(split, advance)
+        features = self._embed(split, advance, self.current.encoder.shot_views)
         copies = (lambda: write_thumbnails(self.path, split)) if keep_thumbnails else None
         added = self.learn(split.names, digests, features, names, thumbnails=copies)
         return replace(added, skipped=skipped)
@@ -348,10 +348,11 @@ class Model:
         """Embeddings (n, d) of photos; each photo is encoded once, ever."""
         return self._embed(gather(images), advance)
 
-    def _embed(self, split: ImageSplit, advance: Advance) -> Features:
+    def _embed(self, split: ImageSplit, advance: Advance, crops: int = 0) -> Features:
         from cala.encoders.embed import embed
 
-        return embed(split, self.encoder, tta=self.current.encoder.tta, advance=advance)
+        tta = self.current.encoder.tta
+        return embed(split, self.encoder, tta=tta, crops=crops, advance=advance)
 
     def predict(
         self, images: Any, *, unknown: str = "on", reject: float | None = None

@@ -42,16 +42,18 @@ class Note:
 
 @dataclass(frozen=True)
 class EncoderCard:
-    """Which encoder a model needs: its URI, and a fingerprint to recognise it by."""
+    """Which encoder a model needs: its URI, a fingerprint to know it again by, and how it looks at
+    photos (`tta`), at those to learn from in particular (`shot_views`)."""
 
     uri: str
     fingerprint: str
     dim: int
     tta: str = "none"
+    shot_views: int = 0
 
     def check_same(self, other: EncoderCard, model: Path) -> None:
         """Raise if embeddings made for the other card do not fit into this model."""
-        if (self.fingerprint, self.tta) != (other.fingerprint, other.tta):
+        if replace(self, uri=other.uri) != other:
             raise InputError(
                 f"{shown(model)} was made again with another encoder ({shown(self.uri)})",
                 "load it again",
@@ -212,7 +214,13 @@ class ModelVersion:
             found = cls(
                 classifier=restore_classifier(state),
                 photos=PhotoIndex(photos["digest"], photos["owner"]),
-                encoder=EncoderCard(card["uri"], card["fingerprint"], card["dim"], card["tta"]),
+                encoder=EncoderCard(
+                    card["uri"],
+                    card["fingerprint"],
+                    card["dim"],
+                    card["tta"],
+                    int(card.get("shot_views", 0)),
+                ),
                 reject=float(meta["reject"]),
                 fakes=str(meta["fakes"]),
                 notes=tuple(Note(*pair) for pair in zip(codes, texts, strict=True)),

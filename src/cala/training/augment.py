@@ -7,13 +7,13 @@ and gives the same images.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Protocol as Interface
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+
+from cala.encoders.transform import resized_crop
 
 
 class Operation(Interface):
@@ -68,22 +68,8 @@ class ResizedCrop:
     draws: int = 4
 
     def __call__(self, images: Tensor, u: Tensor) -> Tensor:
-        low, high = self.area
-        share = low + (high - low) * u[:, 0]
-        first, last = (math.log(r) for r in self.ratio)
-        ratio = torch.exp(first + (last - first) * u[:, 1])
-        height, width = images.shape[1:3]
-        aspect = height / width  # `ratio` counts pixels, the grid counts halves of the sides
-        wide = (share * ratio * aspect).sqrt().clamp(max=1)
-        tall = (share / (ratio * aspect)).sqrt().clamp(max=1)
-        theta = images.new_zeros((len(images), 2, 3), dtype=torch.float32)
-        theta[:, 0, 0], theta[:, 1, 1] = wide, tall
-        theta[:, 0, 2] = (2 * u[:, 2] - 1) * (1 - wide)
-        theta[:, 1, 2] = (2 * u[:, 3] - 1) * (1 - tall)
-        shape = [len(images), 3, self.size, self.size]
-        grid = F.affine_grid(theta, shape, align_corners=False)
         pixels = images.permute(0, 3, 1, 2).float()
-        out = F.grid_sample(pixels, grid, padding_mode="border", align_corners=False)
+        out = resized_crop(pixels, u, self.size, self.area, self.ratio)
         return like(out.permute(0, 2, 3, 1), images)
 
 

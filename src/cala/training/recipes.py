@@ -20,7 +20,7 @@ MOST_STORED = 8  # times the side that the encoder sees
 SETTINGS = (
     "augment", "pad", "jitter", "jittered", "grey", "cutout", "policy", "smoothing",
     "weight_decay", "momentum", "schedule", "warmup", "factor", "scale", "store",
-    "layer_decay", "freeze", "norms", "average", "keep",
+    "layer_decay", "freeze", "norms", "average", "keep", "blend",
 )  # fmt: skip
 
 
@@ -52,6 +52,8 @@ class Recipe:
         many times less one step later; 0 for the last weights
     keep : how strongly the encoder's weights w are pulled back to those that it started from, a
         penalty of keep/2 · ‖w - w_start‖²
+    blend : the encoder's weights are so far on the way from those of the start to the trained ones
+        (Wortsman et al., 2022); 1 for the trained ones
     """
 
     name: str
@@ -86,6 +88,7 @@ class Recipe:
     norms: str = "train"
     average: float = 0.0
     keep: float = 0.0
+    blend: float = 1.0
 
     def __post_init__(self) -> None:
         check_choice("schedule", self.schedule, SCHEDULES)
@@ -97,9 +100,9 @@ class Recipe:
             "batch": (1, math.inf, "[)"), "epochs": above_0, "lr": above_0, "scale": above_0,
             "factor": above_0, "momentum": (0, 1, "[)"), "smoothing": (0, 1, "[)"),
             "average": (0, 1, "[)"), "freeze": (0, math.inf, "[)"), "keep": (0, math.inf, "[)"),
-            "layer_decay": (0, 1, "(]"), "weight_decay": share, "warmup": share, "jitter": share,
-            "jittered": share, "grey": share, "policy": (0, MOST_CHANGES, "[]"),
-            "pad": (0, side, "[]"), "cutout": (0, side, "[]"),
+            "layer_decay": (0, 1, "(]"), "blend": (0, 1, "(]"), "weight_decay": share,
+            "warmup": share, "jitter": share, "jittered": share, "grey": share,
+            "policy": (0, MOST_CHANGES, "[]"), "pad": (0, side, "[]"), "cutout": (0, side, "[]"),
             "store": (0, MOST_STORED * side, "[]"),
         }  # fmt: skip
         for name, (low, high, ends) in ranges.items():
@@ -249,7 +252,7 @@ _adapt = Recipe(
     "adapt-photos", "efficientnet-lite0", LITE, 5, batch=32, lr=0.02, weight_decay=0.0,
     schedule="cosine", warmup=0.1, smoothing=0.1, augment="resized-crop", area=(0.3, 1.0),
     jitter=0.3, sizes=((0.6, 160),), store=256, pretrained=True, means=True, layer_decay=0.9,
-    freeze=6, norms="frozen", average=0.98,
+    freeze=6, norms="frozen", average=0.98, blend=0.5,
 )  # fmt: skip
 _enter("your own photos, from the weights of EfficientNet-Lite0", _adapt)
 _enter("CUB-200, from the weights of EfficientNet-Lite0", _adapt.changed(name="adapt-cub200"))

@@ -111,8 +111,8 @@ class BaseSession:
              f"use a multiple of {world}, such as --batch {shared}"),
             (self.init or not recipe.pretrained, "init",
              f"recipe {recipe.name} starts from pretrained weights", f"give --init {file}"),
-            (self.init or not recipe.keep, "init",
-             f"keep is {recipe.keep:g}, and there are no weights to stay close to", "give --init"),
+            (self.init or not (recipe.keep or recipe.blend < 1), "init",
+             "keep and blend need weights that training starts from", "give --init"),
         )  # fmt: skip
         for good, name, detail, fix in checks:
             if not good:
@@ -322,6 +322,11 @@ class _Writer:
         chosen = trainer.best if session.selection == "validation" else trainer.average
         if chosen:
             model.load_state_dict(chosen)
+        if session.recipe.blend < 1:
+            start = make_model(session).encoder.state_dict()
+            for name, weights in model.encoder.state_dict().items():
+                if weights.is_floating_point():
+                    weights.lerp_(start[name].to(weights), 1 - session.recipe.blend)
         train = session.images.train
         order = torch.randperm(len(rows.train), generator=seeded(session.seed, "trained", 0))
         some = train.digests(rows.train[order[:TRAINED].numpy()])
