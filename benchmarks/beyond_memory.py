@@ -130,8 +130,8 @@ def measure(shards: Path, size: Size, method: str) -> dict[str, float]:
     resource.setrlimit(resource.RLIMIT_DATA, (LIMIT, LIMIT))
     import warnings
 
-    from cala.benchmark.draws import make_draw
     from cala.benchmark.runner import fit_method, run_draw
+    from cala.benchmark.task import make_draw
     from cala.data.embeddings import load_embeddings
     from cala.data.progress import progress_to
     from cala.data.protocol import make_protocol
@@ -144,7 +144,7 @@ def measure(shards: Path, size: Size, method: str) -> dict[str, float]:
     )
     clock = Clock()
     data = load_embeddings(shards).relabelled(protocol)
-    draw = make_draw("random:0", protocol, data.y_train, data.learnable())
+    draw = make_draw("random:0", protocol, data)
     found["open"], _ = clock.lap()
     with progress_to(passes(f"{method}: fit")):
         head = fit_method(method, data, protocol)

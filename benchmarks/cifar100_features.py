@@ -18,10 +18,11 @@ from pathlib import Path
 
 from arguments import data_file, target_file, whole_number
 from cala.benchmark.config import RunConfig
-from cala.benchmark.draws import parse_draws
-from cala.benchmark.runner import holdout_note, run_cells
+from cala.benchmark.notes import Watch
+from cala.benchmark.runner import holdout_note, run_records
 from cala.benchmark.sources import Source
 from cala.benchmark.tables import differences_table, results_table
+from cala.benchmark.task import BenchTask, parse_draws
 from cala.cli.terminal import TerminalTable, console
 from cala.data.embeddings import load_embeddings
 from cala.data.protocol import load_protocol
@@ -61,14 +62,15 @@ def run(path: Path, draws: int, split: str, seed: int, out: Path | None) -> None
     if split == "dev":
         data = data.dev(100, seed=0, keep=[row for rows in protocol.canonical for row in rows])
     names = parse_draws(f"canonical,random:{draws}")
+    task = BenchTask(Source(data, path.name), protocol)
     by_metric: dict[str, list[Record]] = {}
     for metric in METRICS:
         config = RunConfig("cifar100", METHODS, tuple(names), (seed,), split, metric)
         with screen.status(metric) as status:
-            cells = run_cells(config, Source(data, path.name), protocol, progress=status.update)
-            by_metric[metric] = [record for cell in cells for record in cell]
-    if holdout_note(data):
-        screen.print(holdout_note(data) + "\n")
+            by_metric[metric] = run_records(config, task, Watch(status=status.update))
+    note = holdout_note(task.default)
+    if note is not None:
+        screen.print(f"note: {note.text}\n")
     both = Results(
         [replace(r, method=f"{r.method} {m}") for m, rows in by_metric.items() for r in rows]
     )

@@ -16,10 +16,11 @@ from sklearn.datasets import load_digits
 
 from arguments import target_file, whole_number
 from cala.benchmark.config import RunConfig
-from cala.benchmark.draws import parse_draws
-from cala.benchmark.runner import run_cells
+from cala.benchmark.notes import Watch
+from cala.benchmark.runner import run_records
 from cala.benchmark.sources import Source
 from cala.benchmark.tables import differences_table, results_table
+from cala.benchmark.task import BenchTask, parse_draws
 from cala.cli.terminal import TerminalTable, console
 from cala.core.cala import mix
 from cala.core.fakes import FakePool, draw_pairs, draw_parents
@@ -46,8 +47,8 @@ def main() -> None:
     names = parse_draws(f"random:{args.draws}")
     config = RunConfig("digits", METHODS, tuple(names), (args.seed,))
     with screen.status("training adapters on fake classes") as status:
-        cells = run_cells(config, Source(data, "digits"), PROTOCOL, progress=status.update)
-        results = Results([record for cell in cells for record in cell])
+        task = BenchTask(Source(data, "digits"), PROTOCOL)
+        results = Results(run_records(config, task, Watch(status=status.update)))
     screen.print(
         "scikit-learn's digits as raw pixels: 6 base classes, then twice 2 novel ones\n"
         "from 5 images each. Percent of held-out images of all classes seen so far;\n"

@@ -88,7 +88,7 @@ def fit(photos: Path, method: str) -> dict[str, float]:
     from cala import CalaClassifier
     from cala.data.sets import open_images
     from cala.encoders.embed import embed
-    from cala.encoders.fakes import fake_pool
+    from cala.encoders.fakes import encode_fakes
 
     encoder, large = cheap_encoder(SIDE), cheap_encoder(MIX_SIDE)
     peaks = {"baseline": peak() / 1e6}
@@ -96,7 +96,7 @@ def fit(photos: Path, method: str) -> dict[str, float]:
     peaks["open"] = peak() / 1e6
     X = embed(split, encoder)
     peaks["embed"] = peak() / 1e6
-    pool = fake_pool(split, np.arange(len(split)), large, pairs=PAIRS, images=IMAGES)
+    pool = encode_fakes(split, np.arange(len(split)), large, pairs=PAIRS, images=IMAGES)
     peaks["fakes"] = peak() / 1e6
     model = CalaClassifier(method)
     model.fit(X, split.labels, fake=pool.features, pairs=pool.pairs, holdout="all")

@@ -21,7 +21,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from cala.cli.train import PAPER
+from cala.cli.train_session import PAPER
 from cala.systems.published import Published, published
 from cala.systems.registry import SYSTEMS
 

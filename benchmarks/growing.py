@@ -314,10 +314,9 @@ def seconds(work) -> float:
 
 def accuracies(names: list[str], draws: int, limits: Limits) -> dict[str, dict[str, float]]:
     """After the last session; percent, mean over the draws."""
-    from cala.benchmark.draws import make_draw
-    from cala.benchmark.problem import load_problem
+    from cala.benchmark.task import load_task
 
-    problem = load_problem("cifar100", draws=f"random:{draws}")
+    problem = load_task("cifar100", draws=f"random:{draws}")
     data, protocol = problem.data, problem.protocol
     keep = data.learnable()
     base = (data.y_train < protocol.base) & keep
@@ -334,7 +333,7 @@ def accuracies(names: list[str], draws: int, limits: Limits) -> dict[str, dict[s
     for name in names:
         began, scores = time.monotonic(), []
         for draw in problem.draws:
-            shots = make_draw(draw, protocol, data.y_train, keep)
+            shots = problem.draw(draw)
             try:
                 scores.append(score(name, x, y, held, data, shots, test, truth, protocol.base))
             except ABSENT as error:

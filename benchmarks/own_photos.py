@@ -29,7 +29,7 @@ from cala.core.fakes import FakePool, pool_shape
 from cala.encoders import load_encoder
 from cala.encoders.base import Encoder
 from cala.encoders.embed import embed
-from cala.encoders.fakes import fake_pool
+from cala.encoders.fakes import encode_fakes
 from cala.errors import CalaError
 from cala.metrics import harmonic
 from cala.model.photos import gather
@@ -125,7 +125,7 @@ def mixed(photos: Photos, rows: NDArray[np.bool_], encoder: Encoder, seed: int) 
     split = gather(photos.paths, photos.labels)
     pairs, images = pool_shape(np.bincount(photos.labels[rows]), PAIRS, MIXED)
     places = np.flatnonzero(rows)
-    return fake_pool(split, places, encoder, pairs=pairs, images=images, seed=seed)
+    return encode_fakes(split, places, encoder, pairs=pairs, images=images, seed=seed)
 
 
 def answers(

@@ -28,7 +28,7 @@ from cala.data.embeddings import load_embeddings
 from cala.data.sets import open_images
 from cala.encoders import load_encoder
 from cala.encoders.embed import embed
-from cala.encoders.fakes import fake_pool
+from cala.encoders.fakes import encode_fakes
 from cala.errors import CalaError
 from cala.heads import BaseData, make_head
 from cala.heads.rejection import familiarity, fit_rejection
@@ -133,7 +133,7 @@ def photo_splits(args: argparse.Namespace, folder: Path):
         split = gather(photos, labels.tolist())
         pairs, each = pool_shape(np.bincount(labels), MIXED_PAIRS, MIXED_EACH)
         places = np.arange(len(learn))
-        return fake_pool(split, places, encoder, pairs=pairs, images=each, seed=seed)
+        return encode_fakes(split, places, encoder, pairs=pairs, images=each, seed=seed)
 
     def make(seed: int) -> Split:
         rng = np.random.default_rng(seed)

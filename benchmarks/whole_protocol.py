@@ -21,8 +21,9 @@ import numpy as np
 
 from arguments import target_file, whole_number
 from cala.benchmark.config import RunConfig
-from cala.benchmark.runner import run_cells
+from cala.benchmark.runner import run_records
 from cala.benchmark.sources import Source
+from cala.benchmark.task import BenchTask
 from cala.core.cala import normalise
 from cala.data.images import ArrayPixels, ImageSet, ImageSplit
 from cala.data.protocol import Protocol, random_draw
@@ -67,8 +68,8 @@ def compare(draws: int, images: int) -> dict[str, dict[str, float]]:
     data = encode_set(found, encoder, base=range(PROTOCOL.base), pairs=0)
     encoded = time.perf_counter() - start
     config = RunConfig("generated", METHODS, tuple(f"random:{n}" for n in range(draws)), (0,))
-    cells = list(run_cells(config, Source(data, "generated"), PROTOCOL))
-    assert len(cells) == runs
+    records = run_records(config, BenchTask(Source(data, "generated"), PROTOCOL))
+    assert len({record.cell for record in records}) == runs
     assert usual > 0
     spent = time.perf_counter() - start
     numbers["cala"] = {"forwards": counted.forwards, "seconds": spent, "encoding": encoded}

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from cala.benchmark.config import RunConfig
-from cala.benchmark.runner import run_cells
+from cala.benchmark.runner import run_records
 from cala.benchmark.sources import Source
+from cala.benchmark.task import BenchTask
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol
 from cala.image_groups import GROUPS, image_groups, kept_groups
@@ -90,10 +91,11 @@ def test_real_methods_on_noise(method):
         x, x_test = (rng.normal(size=(len(y), 32)).astype(np.float32) for y in (train, test))
         source = Source(Embeddings(x, train, x_test, test), "noise.npz")
         config = RunConfig("noise", names, draws)
-        records = [r for cell in run_cells(config, source, PROTOCOL) for r in cell]
+        task = BenchTask(source, PROTOCOL)
+        records = run_records(config, task)
         if method == "whitened":
-            cells = run_cells(replace(config, metric="whitened"), source, PROTOCOL)
-            records += [replace(r, method="whitened") for cell in cells for r in cell]
+            more = run_records(replace(config, metric="whitened"), task)
+            records += [replace(r, method="whitened") for r in more]
         found.append(records)
     assert sum(map(clear, found)) <= 10
     assert sum(clear(records, images=False) for records in found) >= 20

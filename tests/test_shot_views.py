@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import cala
-from benchmark.test_problem import photos
-from cala.benchmark.draws import make_draw
-from cala.benchmark.problem import Encoding, Numbers, load_problem
-from cala.benchmark.runner import fit_method, run_draw
+from benchmark.test_task import photos
+from cala.benchmark.runner import fit_method
+from cala.benchmark.scoring import run_draw
+from cala.benchmark.task import Encoding, ProtocolOverrides, load_task, make_draw
 from cala.core.fakes import FakePool
 from cala.data.embeddings import load_embeddings, save_embeddings
 from cala.data.protocol import make_protocol
@@ -103,13 +103,10 @@ def test_adapters_learn_from_fake_shots_as_they_are_seen():
 
 def test_a_run_looks_at_drawn_shots_only(tmp_path):
     where = photos(tmp_path / "photos")
-    options = {"draws": "random:2", "numbers": Numbers(base=3, way=1, shot=2)}
+    options = {"draws": "random:2", "overrides": ProtocolOverrides(base=3, way=1, shot=2)}
     encoding = Encoding(encoder=ENCODER, fakes=3, shot_views=2)
-    found = load_problem(str(where), encoding=encoding, **options)
-    draws = [
-        make_draw(name, found.protocol, found.data.y_train, found.data.learnable())
-        for name in found.draws
-    ]
+    found = load_task(str(where), encoding=encoding, **options)
+    draws = [found.draw(name) for name in found.draws]
     drawn = np.unique(np.concatenate([rows for draw in draws for rows in draw.rows]))
     np.testing.assert_array_equal(found.data.shot_rows, drawn)
     head = fit_method("nearest-mean", found.data, found.protocol)
@@ -119,7 +116,7 @@ def test_a_run_looks_at_drawn_shots_only(tmp_path):
     assert not np.allclose(grown.prototypes[-1], other.prototypes[-1])
     run_draw(head, found.data, found.protocol, draws[0])
     with pytest.raises(InputError) as caught:
-        load_problem(str(where), encoding=replace(encoding, fakes=0), **options)
+        load_task(str(where), encoding=replace(encoding, fakes=0), **options)
     assert caught.value.field == "shot_views"
 
 
@@ -130,7 +127,7 @@ def test_hosts_whose_fakes_are_mixed_from_embeddings_see_plain_shots():
         images, counting_encoder(), base=range(4), pairs=6, fake_images=6,
         shot_views=2, shot_rows=range(32, 48),
     ).relabelled(protocol)  # fmt: skip
-    draw = make_draw("random:0", protocol, data.y_train, data.learnable())
+    draw = make_draw("random:0", protocol, data)
     head = fit_method("alice", data, protocol)
     plain = run_draw(head, replace(data, x_shot=None), protocol, draw)
     assert run_draw(head, data, protocol, draw)[1:] == plain[1:]

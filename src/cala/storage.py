@@ -328,3 +328,15 @@ def locked(path: Path, what: str, timeout: float = -1) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+@contextmanager
+def locked_folder(folder: Path, lock: str = ".lock") -> Iterator[None]:
+    """Create a folder, and hold its lock: an error if another process does."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        detail = f"the folder {shown(folder)} cannot be created ({reason(error)})"
+        raise InputError(detail, "choose another one", field="out", code="not_written") from error
+    with locked(folder / lock, shown(folder), timeout=0):
+        yield

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 import cala
 from app.clients import HOST, form, png, problem
-from cala.app.server import run_first
+from cala.app.server import run_setup
 from cala.app.settings import Limits, Settings
 from cala.app.setup import SetupApp
 from cala.errors import InputError
@@ -130,15 +130,15 @@ def test_an_accepted_model_is_finished(path):
 
 def test_places_where_no_model_can_be(tmp_path):
     with pytest.raises(InputError) as refused:
-        run_first(tmp_path / "a" / "b", Settings(), 0, print)
+        run_setup(tmp_path / "a" / "b", Settings(), 0, print)
     assert refused.value.field == "model"
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").write_text("mine")
     with pytest.raises(InputError) as refused:
-        run_first(tmp_path / "full", Settings(), 0, print)
+        run_setup(tmp_path / "full", Settings(), 0, print)
     assert refused.value.code == "not_empty"
     with pytest.raises(InputError, match="no-such"):
-        run_first(tmp_path / "new", Settings(), 0, print, encoder="no-such")
+        run_setup(tmp_path / "new", Settings(), 0, print, encoder="no-such")
 
 
 def test_photos_that_were_dropped_while_it_was_started(path):

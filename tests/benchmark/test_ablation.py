@@ -128,10 +128,10 @@ def test_shots_may_be_called_k():
 @pytest.mark.parametrize(
     ("what", "value", "message"),
     [
-        ("gamma", "big", "gamma 'big': give a number"),
+        ("gamma", "big", "gamma 'big': give a finite number"),
         ("gamma", "nan", "gamma 'nan': give a finite number"),
-        ("rho", "-1", "rho '-1': give a number of at least 0"),
-        ("tau", "0", "tau '0': give a number above 0"),
+        ("rho", "-1", "rho '-1': give a finite number of at least 0"),
+        ("tau", "0", "tau '0': give a finite number above 0"),
         ("shots", "0", "shots '0': give a whole number of at least 1"),
         ("shots", "2.5", "shots '2.5': give a whole number"),
         ("sessions", "-3", "sessions '-3': give a whole number of at least 1"),
@@ -142,8 +142,9 @@ def test_shots_may_be_called_k():
     ],
 )
 def test_bad_values_are_named_before_anything_runs(what, value, message):
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match=message) as error:
         ablation_configs(USUAL, what, [value], PROTOCOL)
+    assert error.value.field == ("values" if what in CHOICES else None)
 
 
 def test_choices_that_a_method_does_not_have():

@@ -12,6 +12,7 @@ from cala.benchmark.config import RunConfig
 from cala.benchmark.costs import Cost, head_bytes, read_costs, summarise
 from cala.benchmark.execute import execute
 from cala.benchmark.sources import Source
+from cala.benchmark.task import BenchTask
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol
 from cala.heads import BaseData, make_head
@@ -34,7 +35,7 @@ def random_rows(n: int, dim: int, classes: int) -> BaseData:
 
 
 def run(out):
-    execute(CONFIG, Source(data(), "small.npz"), PROTOCOL, out=out)
+    execute(CONFIG, BenchTask(Source(data(), "small.npz"), PROTOCOL), out=out)
     return json.loads((out / "costs.json").read_text())["cost"]
 
 

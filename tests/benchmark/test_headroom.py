@@ -10,19 +10,20 @@ import pytest
 from scipy.optimize import minimize
 
 from cala.benchmark.config import RunConfig
-from cala.benchmark.draws import make_draw
 from cala.benchmark.execute import execute
 from cala.benchmark.headroom import (
+    ORACLE,
     class_shifts,
     cross_fitted,
     halves,
     headroom,
     likely_shifts,
+    measure,
     no_shift,
     single_shift,
 )
-from cala.benchmark.headroom_file import ORACLE, measure
 from cala.benchmark.sources import Source
+from cala.benchmark.task import BenchTask, make_draw
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol
 from cala.errors import UnknownNameError
@@ -180,7 +181,7 @@ def unit(x):
 def test_all_images_are_those_that_may_be_learned():
     usable = np.arange(240) % 4 != 0  # the others may be queries
     held = data(usable)
-    draw = make_draw("random:0", PROTOCOL, held.y_train, usable)
+    draw = make_draw("random:0", PROTOCOL, held)
     rates, images = measure(held, PROTOCOL, draw, "cosine")
     x, y = unit(held.x_train[usable].astype(np.float64)), held.y_train[usable]
     means = unit(np.array([x[y == label].mean(0) for label in range(12)]))
@@ -192,7 +193,7 @@ def test_all_images_are_those_that_may_be_learned():
 
 def ran(out, methods=("nearest-mean",), **options):
     config = RunConfig("small", methods, ("random:0", "random:1"), **options)
-    execute(config, Source(data(), "small.npz"), PROTOCOL, out=out)
+    execute(config, BenchTask(Source(data(), "small.npz"), PROTOCOL), out=out)
     return out / "headroom.json"
 
 

@@ -13,7 +13,7 @@ import torch
 from benchmark.test_full_length import small_cifar
 from cala.cli import app
 from cala.encoders import load_encoder
-from encoders.test_doors import VIT, hf_folder
+from encoders.test_loaders import VIT, hf_folder
 from encoders.tiny_models import need
 
 SCRIPT = Path(__file__).parent.parent.parent / "benchmarks" / "modern_encoders.py"

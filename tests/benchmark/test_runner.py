@@ -9,10 +9,12 @@ import pytest
 from scipy import stats
 
 from cala.benchmark.config import RunConfig
-from cala.benchmark.draws import make_draw, parse_draws
-from cala.benchmark.runner import fit_method, run_cells, run_draw
+from cala.benchmark.notes import Watch
+from cala.benchmark.runner import fit_method, run_records
+from cala.benchmark.scoring import run_draw
 from cala.benchmark.sources import Source
 from cala.benchmark.tables import differences_table, results_table
+from cala.benchmark.task import BenchTask, make_draw, parse_draws
 from cala.cli.terminal import TerminalTable, console
 from cala.core.fakes import FakePool
 from cala.data.embeddings import Embeddings
@@ -34,13 +36,12 @@ def data(seed: int = 0) -> Embeddings:
 
 DATA = data()
 NAMES = tuple(parse_draws("random:3"))
-DRAWS = [make_draw(name, PROTOCOL, DATA.y_train, DATA.learnable()) for name in NAMES]
+DRAWS = [make_draw(name, PROTOCOL, DATA) for name in NAMES]
 CONFIG = RunConfig("small", ("nearest-mean", "la", "cala-plus"), NAMES)
 
 
 def records(config=CONFIG, data=DATA, source="", **options):
-    cells = run_cells(config, Source(data, source), PROTOCOL, **options)
-    return [record for cell in cells for record in cell]
+    return run_records(config, BenchTask(Source(data, source), PROTOCOL), **options)
 
 
 def test_canonical_nearest_mean_on_cifar_to_the_digit(cifar):
@@ -102,13 +103,14 @@ def test_the_seed_reaches_the_adapter(method):
 def test_a_base_class_without_rows_is_named():
     """Labels are columns: a gap would shift every class behind it."""
     gap = replace(DATA, usable=DATA.y_train != 3)
-    with pytest.raises(InputError, match="small: base class 3 has no training rows"):
+    with pytest.raises(InputError, match="base class 3") as error:
         fit_method("nearest-mean", gap, PROTOCOL)
+    assert (error.value.code, error.value.field) == ("empty_base_class", "y_train")
     from_one = replace(DATA, y_train=DATA.y_train + 1, y_test=DATA.y_test + 1)
-    with pytest.raises(InputError, match="base class 0 has no training rows: labels are whole"):
+    with pytest.raises(InputError, match="base class 0"):
         fit_method("la", from_one, PROTOCOL)
     below = replace(DATA, y_train=np.where(np.arange(len(DATA.y_train)) == 0, -1, DATA.y_train))
-    with pytest.raises(InputError, match="label -1 in y_train: labels start at 0"):
+    with pytest.raises(InputError, match="label -1 in y_train"):
         fit_method("la", below, PROTOCOL)
 
 
@@ -154,9 +156,9 @@ def test_sessions_see_only_the_classes_that_have_arrived():
 
 def test_a_missing_hold_out_is_said_once():
     trained = Embeddings(**{**vars(DATA), "scale": 16.0})
-    said = []
-    records(RunConfig("small", ("la",), NAMES[:1]), trained, progress=said.append)
-    assert sum("no held-out rows" in line for line in said) == 1
+    notes = []
+    records(RunConfig("small", ("la",), NAMES[:1]), trained, watch=Watch(note=notes.append))
+    assert [note.code for note in notes] == ["no_holdout"]
 
 
 def test_estimate_is_a_t_interval():

@@ -8,23 +8,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cala.benchmark.problem import Numbers, load_problem
 from cala.benchmark.sources import (
-    Choices,
+    HostOption,
     Source,
-    brief,
     check_same_rows,
     host_of,
-    read_choices,
-    source_of,
+    parse_host_option,
+    short_encoder_name,
 )
+from cala.benchmark.task import BenchTask, ProtocolOverrides, load_task
 from cala.data.embeddings import Embeddings, save_embeddings
+from cala.data.protocol import Protocol
 from cala.errors import InputError
 from cala.heads import ADAPTERS, HEADS
 from problems import blobs
 
+PROTOCOL = Protocol(name="small", base=8, way=2, shot=3, sessions=2)
 METHODS = ("nearest-mean", "teen", "teen+cala")
-NUMBERS = Numbers(base=8, way=2, shot=3, sessions=2)
+NUMBERS = ProtocolOverrides(base=8, way=2, shot=3, sessions=2)
 
 
 def embeddings(seed: int = 0, dim: int = 12, **more) -> Embeddings:
@@ -38,18 +39,19 @@ def load(tmp_path, usual: Embeddings | None, own: Embeddings, **options):
     """A problem of base.npz and teen=teen.npz."""
     base = None if usual is None else save_embeddings(tmp_path / "base.npz", usual)
     teen = save_embeddings(tmp_path / "teen.npz", own)
-    given = {"numbers": NUMBERS, "methods": METHODS, "own": {"teen": teen}, **options}
-    return load_problem("small", base, **given)
+    given = {"overrides": NUMBERS, "methods": METHODS, "per_host": {"teen": teen}, **options}
+    return load_task("small", base, **given)
 
 
 @pytest.mark.parametrize("host", HEADS)
 def test_own_embeddings_serve_a_host_with_every_adapter(host):
     usual, own = Source(embeddings(), "base.npz"), Source(embeddings(1), "own.npz")
+    task = BenchTask(usual, PROTOCOL, per_host={host: own})
     for method in (host, *(f"{host}+{adapter}" for adapter in ADAPTERS)):
         assert host_of(method) == host
-        assert source_of(method, usual, {host: own}) is own
+        assert task.source_of(method) is own
     for other in set(HEADS) - {host}:
-        assert source_of(other, usual, {host: own}) is usual
+        assert task.source_of(other) is usual
 
 
 @pytest.mark.parametrize(
@@ -67,55 +69,57 @@ def test_own_embeddings_serve_a_host_with_every_adapter(host):
     ],
 )
 def test_values_are_sorted(values, usual, own):
-    assert read_choices("--embeddings", values, METHODS) == Choices(usual, own)
+    assert parse_host_option("--embeddings", values, METHODS) == HostOption(usual, own)
 
 
 def test_an_equals_sign_in_the_name_of_a_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match="unknown host 'lr'"):
-        read_choices("--embeddings", ["lr=0.1.npz"], METHODS)
+        parse_host_option("--embeddings", ["lr=0.1.npz"], METHODS)
     (tmp_path / "lr=0.1.npz").touch()
-    assert read_choices("--embeddings", ["lr=0.1.npz"], METHODS).usual == "lr=0.1.npz"
+    assert parse_host_option("--embeddings", ["lr=0.1.npz"], METHODS).default == "lr=0.1.npz"
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
         (["tean=t.npz"], "unknown host 'tean': did you mean 'teen'? Known: alice"),
-        (["cala=t.npz"], "cala is a method, give its host: nearest-mean=…. Known hosts: alice"),
+        (["cala=t.npz"], "cala is a method, give its host: nearest-mean=…"),
         (["teen+cala=t.npz"], "teen+cala is a method, give its host: teen=…"),
         (["gkeal=g.npz"], "--embeddings gkeal=g.npz: no method of this run has the host gkeal: "),
         (["teen=a.npz", "teen=b.npz"], "--embeddings teen=… is given twice"),
-        (["teen="], "nothing stands after the ="),
+        (["teen="], "--embeddings teen= has no value"),
         (["a.npz", "b.npz"], "--embeddings a.npz and b.npz: give one for all methods"),
     ],
 )
 def test_what_serves_nobody_is_refused(values, message):
-    with pytest.raises(InputError, match=re.escape(message)):
-        read_choices("--embeddings", values, METHODS)
+    with pytest.raises(InputError, match=re.escape(message)) as error:
+        parse_host_option("--embeddings", values, METHODS)
+    assert error.value.field == "embeddings"
 
 
 def test_names_of_encoders_have_no_absolute_path():
-    assert brief("/home/me/bases/alice/encoder.safetensors") == "alice/encoder.safetensors"
-    assert brief("onnx:/home/me/net.onnx") == "onnx:me/net.onnx"
+    path = "/home/me/bases/alice/encoder.safetensors"
+    assert short_encoder_name(path) == "alice/encoder.safetensors"
+    assert short_encoder_name("onnx:/home/me/net.onnx") == "onnx:me/net.onnx"
     for name in ("resnet20-cifar100", "timm:vit", "bases/alice/encoder.safetensors"):
-        assert brief(name) == name
+        assert short_encoder_name(name) == name
 
 
 def test_a_problem_gives_every_method_its_embeddings(tmp_path):
     usual, own = embeddings(), embeddings(1, dim=5)
     problem = load(tmp_path, usual, own)
-    assert np.array_equal(problem.of("nearest-mean").x_train, usual.x_train)
-    assert np.array_equal(problem.of("cala").x_train, usual.x_train)
-    assert np.array_equal(problem.of("teen").x_train, own.x_train)
-    assert np.array_equal(problem.of("teen+cala").x_test, own.x_test)
-    assert (problem.source, problem.own["teen"].name) == ("base.npz", "teen.npz")
+    assert np.array_equal(problem.source_of("nearest-mean").data.x_train, usual.x_train)
+    assert np.array_equal(problem.source_of("cala").data.x_train, usual.x_train)
+    assert np.array_equal(problem.source_of("teen").data.x_train, own.x_train)
+    assert np.array_equal(problem.source_of("teen+cala").data.x_test, own.x_test)
+    assert (problem.default.name, problem.per_host["teen"].name) == ("base.npz", "teen.npz")
 
 
 def test_no_others_are_looked_for_where_all_have_their_own(tmp_path):
     own = embeddings(1)
     problem = load(tmp_path, None, own, methods=("teen", "teen+cala"))
-    assert np.array_equal(problem.of("teen").x_train, own.x_train)
+    assert np.array_equal(problem.source_of("teen").data.x_train, own.x_train)
     assert problem.dataset == problem.protocol.name == "small"
     with pytest.raises(InputError, match="no embeddings of small"):
         load(tmp_path, None, own)
@@ -144,14 +148,15 @@ def test_other_images_are_refused(tmp_path, change, member, order_seed):
     named = {"names_train": ROWS, "names_test": ROWS, "class_names": CLASSES}
     usual, own = embeddings(**named), embeddings(1, **named)
     numbers = replace(NUMBERS, order_seed=order_seed)
-    assert load(tmp_path, usual, own, numbers=numbers).own
-    message = rf"teen.npz, for teen, differs from base.npz in {member}: .*same images.*cala encode"
-    with pytest.raises(InputError, match=message):
-        load(tmp_path, usual, change(own), numbers=numbers)
+    assert load(tmp_path, usual, own, overrides=numbers).per_host
+    message = rf"teen.npz, for teen, differs from base.npz in {member}: "
+    with pytest.raises(InputError, match=message) as error:
+        load(tmp_path, usual, change(own), overrides=numbers)
+    assert error.value.code == "other_rows"
 
 
 def test_names_that_only_one_has_are_not_compared(tmp_path):
-    assert load(tmp_path, embeddings(), embeddings(1, names_train=ROWS)).own
+    assert load(tmp_path, embeddings(), embeddings(1, names_train=ROWS)).per_host
     source = Source(embeddings(), "a.npz")
     check_same_rows("teen", source, Source(embeddings(1, class_names=CLASSES), "b.npz"))
 
@@ -161,7 +166,7 @@ def test_more_classes_than_the_first_file_has(tmp_path):
     more = Embeddings(x, y, x, y)
     for order_seed in (None, 0):
         with pytest.raises(InputError, match=r"teen\.npz, for teen"):
-            load(tmp_path, embeddings(), more, numbers=replace(NUMBERS, order_seed=order_seed))
+            load(tmp_path, embeddings(), more, overrides=replace(NUMBERS, order_seed=order_seed))
 
 
 def marked(rows) -> np.ndarray:
@@ -173,14 +178,15 @@ def marked(rows) -> np.ndarray:
 def test_dev_asks_the_same_images_of_all(tmp_path):
     first, other = marked(np.arange(0, 120, 3)), marked(np.arange(1, 120, 3))
     same = load(tmp_path, embeddings(holdout=first), embeddings(1, holdout=first), split="dev")
-    assert np.array_equal(same.data.usable, same.of("teen").usable)
-    assert np.array_equal(same.data.y_test, same.of("teen").y_test)
+    assert np.array_equal(same.data.usable, same.source_of("teen").data.usable)
+    assert np.array_equal(same.data.y_test, same.source_of("teen").data.y_test)
     for holdout in (other, None):
         differing = embeddings(1, holdout=holdout)
-        assert load(tmp_path, embeddings(holdout=first), differing).own, "test images are the same"
-        message = r"teen.npz, for teen, gives other dev images than base.npz.*\(holdout\)"
-        with pytest.raises(InputError, match=message):
+        both = load(tmp_path, embeddings(holdout=first), differing)
+        assert both.per_host, "test images are the same"
+        with pytest.raises(InputError, match=r"teen.npz, for teen") as error:
             load(tmp_path, embeddings(holdout=first), differing, split="dev")
+        assert error.value.code == "other_queries"
 
 
 def test_classes_that_trained_an_encoder_are_looked_for_in_every_file(tmp_path):
@@ -190,4 +196,5 @@ def test_classes_that_trained_an_encoder_are_looked_for_in_every_file(tmp_path):
     with pytest.raises(InputError, match=message):
         load(tmp_path, usual, own)
     (note,) = load(tmp_path, usual, own, allow_seen=True).notes
-    assert re.match(f"note: {message}", note)
+    assert re.match(message, note.text)
+    assert note.code == "seen_classes"

@@ -184,8 +184,8 @@ def test_a_full_disk_is_said(embeddings, tmp_path, inside, monkeypatch):
     code, _, err = inside(*small_run(embeddings, tmp_path / "run"))
     assert code == 2
     assert err.endswith(
-        "error: No space left on device for a file: make room or choose another folder; the same "
-        "command goes on with what is there\n"
+        "error: No space left on device for a file: free some space or choose another folder, "
+        "then rerun the same command to resume\n"
     )
 
 
@@ -195,7 +195,7 @@ def test_two_processes_in_one_folder(finished_run, embeddings):
     with FileLock(finished_run / ".lock"):
         done = cala(*small_run(embeddings, finished_run))
     assert done.returncode == 2
-    assert "another process is running in" in done.stderr
+    assert "in use by another process" in done.stderr
 
 
 def test_json_is_the_summary(finished_run, embeddings):
@@ -212,6 +212,35 @@ def test_compare(finished_run, tmp_path):
     bad = cala("compare", tmp_path)
     assert bad.returncode == 2
     assert "is not a run folder" in bad.stderr
+
+
+def test_runs_on_other_test_images_have_no_differences(finished_run, embeddings, tmp_path):
+    """Of the same numbers of images, too; another encoder of the same images may be compared."""
+    with np.load(embeddings) as content:
+        arrays = dict(content)
+    other, encoder = tmp_path / "other.npz", tmp_path / "encoder.npz"
+    moved = np.roll(arrays["y_test"], 1)
+    np.savez(other, **{**arrays, "x_test": np.roll(arrays["x_test"], 1, 0), "y_test": moved})
+    np.savez(encoder, **{**arrays, "x_train": -arrays["x_train"], "x_test": -arrays["x_test"]})
+    runs = [finished_run, tmp_path / "other", tmp_path / "encoder"]
+    for file, run in zip((other, encoder), runs[1:], strict=True):
+        assert cala(*small_run(file, run)).returncode == 0
+    done = cala("compare", *runs, "--json")
+    found = json.loads(done.stdout)["random"]
+    assert found["other: la"]["difference"] is None
+    assert found["other: la"]["summary"]["last"]["n"] == 3
+    assert found["encoder: la"]["difference"]["last"]["n"] == 3
+    assert "other: la" in done.stderr
+    assert "encoder: la" not in done.stderr
+    table = cala("compare", *runs).stdout.partition("Difference to")[2]
+    assert "encoder" in table
+    assert "other: la" not in table
+    more_shots = small_run(embeddings, tmp_path / "shots")
+    more_shots[more_shots.index("--shot") + 1] = "4"
+    assert cala(*more_shots).returncode == 0
+    assert "Difference to a: la on" not in cala("compare", finished_run, tmp_path / "shots").stdout
+    found = json.loads(cala("compare", finished_run, tmp_path / "shots", "--json").stdout)
+    assert found["random"]["shots: la"]["difference"] is None
 
 
 def test_runs_of_the_same_name_stay_apart(finished_run, tmp_path):
@@ -303,7 +332,7 @@ def test_what_could_not_be_trained_is_a_note_with_the_method(embeddings, tmp_pat
     assert done.returncode == 0, done.stderr
     assert "Warning" not in done.stderr
     for method in ("cala", "cala-plus"):
-        start = f"note: {method}, in all draws: 3 fake classes are too few"
+        start = f"note: {method}, in all draws: 3 fake classes"
         assert done.stderr.count(start) == 1, done.stderr
 
 
@@ -315,7 +344,7 @@ def test_what_could_not_be_trained_is_a_note_with_the_method(embeddings, tmp_pat
         (["run", "x", "--embeddings", "E", "--methods", "calla"], "did you mean 'cala'"),
         (["run", "x", "--embeddings", "E", "--draws", "some"], "draws 'some': give canonical"),
         (["run", "x", "--embeddings", "E", "--draws", "random:0"], "draws 'random:0'"),
-        (["run", "x", "--embeddings", "E", "--draws", "canonical"], "no published shots"),
+        (["run", "x", "--embeddings", "E", "--draws", "canonical"], "has no published shots"),
         (["run", "x", "--embeddings", "E", "--split", "train"], "unknown split 'train'"),
         (["run", "x", "--embeddings", "E", "--metric", "l2"], "unknown metric 'l2'"),
         (["run", "x", "--embeddings", "E", "--base", "50"], "base is 50 of 12 classes"),
@@ -325,7 +354,7 @@ def test_what_could_not_be_trained_is_a_note_with_the_method(embeddings, tmp_pat
         (["run", "my.npz"], "did you mean features:my.npz?"),
         (["run", "mini_imagenet", "--embeddings", "E", "--draws", "canonical"], "no names_train"),
         (["ablate", "size", "--values", "1", "--embeddings", "E"], "unknown ablation 'size'"),
-        (["ablate", "gamma", "x", "--values", "big", "--embeddings", "E"], "give a number"),
+        (["ablate", "gamma", "x", "--values", "big", "--embeddings", "E"], "give a finite number"),
         (["ablate", "mu", "x", "--values", "1", "--retrain", "--embeddings", "E"], "is for gamma"),
     ],
 )
@@ -353,6 +382,33 @@ def test_help_never_imports_torch():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "False False"
+
+
+def test_mistakes_are_told_before_torch_is_imported(tmp_path):
+    (tmp_path / "photos").mkdir()
+    calls = [
+        ["run", "no.npz"], ["run", "--embeddings", "no.npz"], ["run", "--methods", "calla"],
+        ["run", "nowhere", "--data", "nowhere", "--encoder", "x"], ["run", "--draws", "some"],
+        ["run", "--on", "spark"], ["run", "--metrik", "cosine"], ["train", "nowhere", "-o", "x"],
+        ["train", "photos", "-o", "x", "--method", "cek"],
+        ["train", "photos", "-o", "x", "--precision", "double"],
+        ["train", "photos", "-o", "x", "--epochs", "1", "--budget", "1"],
+        ["encode", "nowhere", "-o", "x.npz"], ["encode", "photos", "-o", "x.png"],
+        ["encode", "photos", "-o", "x.npz", "--on", "ray"], ["fit", "nowhere", "-o", "m"],
+        ["fit", "photos", "-o", "m", "--method", "calla"], ["predict", "nowhere", "a.jpg"],
+        ["predict", "nowhere", "a.jpg", "--tops", "3"], ["add", "nowhere", "photos"],
+    ]  # fmt: skip
+    code = (
+        "import json, sys; from cala.cli import main\n"
+        "for words in json.loads(sys.argv[1]):\n"
+        "    sys.argv = ['cala', *words]\n"
+        "    try: main()\n"
+        "    except SystemExit as ended: assert ended.code == 2, words\n"
+        "    assert 'torch' not in sys.modules, words"
+    )
+    command = [sys.executable, "-c", code, json.dumps(calls)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_methods_on_embeddings_never_import_torch(embeddings, tmp_path):

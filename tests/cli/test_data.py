@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -104,11 +107,11 @@ def test_images_too_large_are_refused_in_every_set(tmp_path, make):
 
 
 def test_progress_is_told_and_stays_off_other_outputs(tmp_path):
-    from cala.data.check import check as look
+    from cala.data.check import check_data
 
     heard = []
     with progress_to(lambda *step: heard.append(step)):
-        look(folder(tmp_path / "set"))
+        check_data(folder(tmp_path / "set"))
     assert ("decoding", 18, 18) in heard
     assert ("reading", 18, 18) in heard
     assert heard[0][1] == 1
@@ -116,3 +119,15 @@ def test_progress_is_told_and_stays_off_other_outputs(tmp_path):
     quiet = check(tmp_path / "set", "--json")
     assert json.loads(quiet.stdout)["ok"] is True
     assert quiet.stderr == ""
+
+
+@pytest.mark.system
+def test_a_cache_that_cannot_be_used_is_a_note(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    photos = folder(tmp_path / "photos")
+    command = [sys.executable, "-m", "cala", "data", "check", str(photos)]
+    env = {**os.environ, "CALA_CACHE": str(tmp_path / "file")}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert "note: the cache" in done.stderr
+    assert "Warning" not in done.stderr

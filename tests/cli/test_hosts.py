@@ -161,7 +161,7 @@ E = "--embeddings"
             [E, "teen=teen.npz", "--methods", "teen", "--data", "."],
             "--data and --as are for images",
         ),
-        ([E, "base.npz", "--data", "."], "give an embeddings file, or images"),
+        ([E, "base.npz", "--data", "."], "an embeddings file and images are given"),
     ],
 )
 @pytest.mark.usefixtures("here")
@@ -260,7 +260,7 @@ def test_shipped_embeddings_serve_those_without_their_own(tmp_path, inside, monk
         assert Path(path).name == "mine.npz", "no other file is read where nobody needs it"
         return load_embeddings(path)
 
-    monkeypatch.setattr("cala.benchmark.problem.load_embeddings", refuse)
+    monkeypatch.setattr("cala.benchmark.task.load_embeddings", refuse)
     code, _, error = inside(*common, "--methods", "teen", "--out", "b")
     assert code == 0, error
     assert json.loads(Path("b/config.json").read_text())["embeddings"]["source"] == "mine.npz"

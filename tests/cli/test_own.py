@@ -163,7 +163,7 @@ def test_photos_with_a_name(birds, photos, inside):
         (("fit", "{photos}/known", "-o", "{photos}/m", "--fakes", "0"), "fakes is"),
         (("fit", "{photos}/known", "-o", "{photos}/m", "--reject", "2"), "reject is 2.0"),
         (("forget", "{birds}", "heron"), "no class 'heron'"),
-        (("rename", "{birds}", "class 1", "class 2"), "there is such a class"),
+        (("rename", "{birds}", "class 1", "class 2"), "cannot rename 'class 1'"),
         (("tune", "{birds}"), "nothing to change"),
         (("tune", "{birds}", "--objective", "best"), "best"),
         (("undo", "{photos}/known"), "there is no model at"),

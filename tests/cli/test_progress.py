@@ -9,7 +9,7 @@ import warnings
 
 import pytest
 
-from cala.benchmark.noting import noting
+from cala.benchmark.notes import RunNote, report_fallbacks
 from cala.cli.progress import Lines, progress, progress_bar
 from cala.data.progress import track
 from cala.errors import FallbackWarning
@@ -78,16 +78,16 @@ def test_no_bar_on_a_terminal_where_nothing_is_done():
 
 
 def test_a_fallback_becomes_a_note_and_other_warnings_stay():
-    def fit(config, method, seed, data, protocol):
+    def fit():
         warnings.warn("too few", FallbackWarning, stacklevel=1)
         warnings.warn("odd", RuntimeWarning, stacklevel=1)
         return "head"
 
-    notes: list[str] = []
+    notes: list[RunNote] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        assert noting(fit, notes.append)(None, "cala", 0, None, None) == "head"
-    assert notes == ["note: cala, in all draws: too few"]
+        assert report_fallbacks(fit, "cala", notes.append) == "head"
+    assert notes == [RunNote("fallback", "cala, in all draws: too few", "cala")]
     assert [str(w.message) for w in caught] == ["odd"]
 
 

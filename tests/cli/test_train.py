@@ -16,8 +16,8 @@ import pytest
 import torch
 from PIL import Image
 
-from cala.cli.train import _recipe
-from cala.cli.train_many import _jobs
+from cala.cli.train import TrainOptions
+from cala.cli.train_session import choose_recipe
 from cala.training.devices import Single
 from cli.inside import within
 from data.tiny_sets import WNIDS
@@ -157,7 +157,7 @@ def test_an_unreadable_image_is_named_and_can_be_left_out(photos, cache, tmp_pat
         (["--precision", "double"], "unknown precision 'double'"),
         (["--selection", "test"], "unknown selection 'test'"),
         (["--init", "nowhere.pth"], "nowhere.pth"),
-        (["--test", "1.5"], "the test share (holdout) is 1.5"),
+        (["--test", "1.5"], "use a fraction between 0 and 1"),
         (["--set", "pad=-3"], "pad is -3"),
     ],
 )
@@ -246,20 +246,21 @@ def test_as_a_method(photos, tmp_path):
 
 
 def test_a_grid_has_a_folder_for_each_method_and_seed():
-    given = {"method": "alice, fact,alice", "views": 2, "seed": 3, "seeds": 2, "out": Path("x")}
-    jobs = _jobs(given)
+    given = TrainOptions(
+        Path("photos"), Path("x"), method="alice, fact,alice", views=2, seed=3, seeds=2
+    )
     assert [
-        (name, job["method"], job["seed"], job["out"].as_posix()) for name, job in jobs.items()
+        (name, job.method, job.seed, job.out.as_posix()) for name, job in given.jobs().items()
     ] == [
         ("alice, seed 3", "alice", 3, "x/alice/seed-3"),
         ("alice, seed 4", "alice", 4, "x/alice/seed-4"),
         ("fact, seed 3", "fact", 3, "x/fact/seed-3"),
         ("fact, seed 4", "fact", 4, "x/fact/seed-4"),
     ]
-    (alone,) = _jobs({**given, "method": "cec", "seeds": 1}).values()
-    assert alone == {"method": "cec", "views": 2, "seed": 3, "seeds": 1, "out": Path("x")}
-    mixed = _jobs({**given, "method": "savc,fact", "seeds": 1}).values()
-    assert [job["views"] for job in mixed] == [2, None]
+    alone = replace(given, method="cec", seeds=1)
+    assert list(alone.jobs().values()) == [alone]
+    mixed = replace(given, method="savc,fact", seeds=1).jobs().values()
+    assert [job.views for job in mixed] == [2, None]
 
 
 def test_a_grid_in_this_process(photos, cache, tmp_path):
@@ -326,4 +327,5 @@ def test_the_launcher_of_several_processes_does_not_choose_the_threads(
 )
 def test_the_usual_recipe(kind, recipe, init, expected):
     images = replace(noise_set([1], [1]), name=kind)
-    assert _recipe(images, recipe, init).name == expected
+    options = TrainOptions(Path("photos"), Path("x"), recipe=recipe, init=init)
+    assert choose_recipe(options, images).name == expected

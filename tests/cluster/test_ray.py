@@ -15,13 +15,13 @@ from PIL import Image
 from safetensors.numpy import load_file
 
 from cala.benchmark.config import RunConfig
-from cala.benchmark.draws import parse_draws
 from cala.benchmark.execute import execute
+from cala.benchmark.notes import Watch
 from cala.benchmark.ray_cells import RayCells
 from cala.benchmark.runner import fit_configured
 from cala.benchmark.sources import Source
-from cala.cluster.ray_engine import RayCluster, run_task
-from cala.cluster.ray_pool import Pool
+from cala.benchmark.task import BenchTask, parse_draws
+from cala.cluster.ray_cluster import RayCluster, run_task
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol, make_protocol
 from cala.data.shard_rows import open_shards
@@ -65,6 +65,10 @@ def source() -> Source:
     return Source(Embeddings(x[train], y[train], x[~train], y[~train]), "small")
 
 
+def task() -> BenchTask:
+    return BenchTask(source(), PROTOCOL)
+
+
 def config(methods=TWO, draws="random:3", seeds=(0, 1)) -> RunConfig:
     return RunConfig("small", methods, tuple(parse_draws(draws)), seeds=seeds, adapter=QUICK)
 
@@ -102,10 +106,10 @@ def slowly(marks, seconds):
 def test_the_folder_is_that_of_one_process(cells, tmp_path):
     job = config(("nearest-mean", "cala-plus"))
     said, counted = [], []
-    execute(job, source(), PROTOCOL, out=tmp_path / "here")
+    execute(job, task(), out=tmp_path / "here")
     execute(
-        job, source(), PROTOCOL, out=tmp_path / "ray", cells=cells,
-        progress=said.append, advance=lambda done, total: counted.append((done, total)),
+        job, task(), out=tmp_path / "ray", cells=cells,
+        watch=Watch(status=said.append, advance=lambda done, total: counted.append((done, total))),
     )  # fmt: skip
     for name in ("records.jsonl", "table.md", "table.csv"):
         assert (tmp_path / "ray" / name).read_bytes() == (tmp_path / "here" / name).read_bytes()
@@ -127,18 +131,19 @@ def test_a_stopped_run_goes_on(cells, tmp_path):
             raise Stop
 
     with pytest.raises(Stop):
-        execute(config(), source(), PROTOCOL, out=tmp_path / "a", cells=cells, advance=stop)
+        execute(config(), task(), out=tmp_path / "a", cells=cells, watch=Watch(advance=stop))
     assert len((tmp_path / "a/records.jsonl").read_text().splitlines()) == 4 * 3
     more = RayCells(RayCluster(cells.cluster.ray))
-    execute(config(), source(), PROTOCOL, out=tmp_path / "a", cells=more)
-    execute(config(), source(), PROTOCOL, out=tmp_path / "b")
+    execute(config(), task(), out=tmp_path / "a", cells=more)
+    execute(config(), task(), out=tmp_path / "b")
     assert (tmp_path / "a/records.jsonl").read_text() == (tmp_path / "b/records.jsonl").read_text()
 
 
 def test_an_error_on_a_node_is_said_as_here(cells, tmp_path):
     lacking = replace(source().data, y_train=source().data.y_train.clip(min=1))
-    with pytest.raises(InputError, match="base class 0 has no training rows"):
-        execute(config(), Source(lacking, "x"), PROTOCOL, out=tmp_path, cells=cells)
+    with pytest.raises(InputError, match="base class 0") as error:
+        execute(config(), BenchTask(Source(lacking, "x"), PROTOCOL), out=tmp_path, cells=cells)
+    assert (error.value.code, error.value.field) == ("empty_base_class", "y_train")
 
 
 def photos(folder, per_class=6):
@@ -216,7 +221,7 @@ def test_the_command_joins_a_cluster_by_its_address(nodes, inside, tmp_path):
         _, err = first.communicate(timeout=GENEROUS)
     assert first.returncode == 130, err
     # Ray's core writes to the same stream when it likes; our line is among its.
-    assert "interrupted; the same command continues where it stopped" in err.splitlines()
+    assert "interrupted; rerun the same command to resume" in err.splitlines()
     assert 0 < len(records.read_text().splitlines()) < 40 * 3
     done = subprocess.run(command, capture_output=True, text=True, timeout=GENEROUS, check=False)
     assert done.returncode == 0, done.stderr
@@ -225,8 +230,9 @@ def test_the_command_joins_a_cluster_by_its_address(nodes, inside, tmp_path):
 
 
 def test_another_cala_on_a_node_is_said():
-    with pytest.raises(InputError, match=r"has cala .*, and this is 99.9: install the same"):
+    with pytest.raises(InputError, match=r"this is 99.9") as error:
         run_task("99.9", print)
+    assert error.value.code == "node_version"
 
 
 def test_a_photo_that_cannot_be_read_is_named(nodes, inside, tmp_path):
@@ -236,38 +242,36 @@ def test_a_photo_that_cannot_be_read_is_named(nodes, inside, tmp_path):
     for where in ((), ("--on", "ray")):
         code, _, err = inside("encode", images, "-o", tmp_path / "x.shards", *ENCODE, *where)
         assert code == 2
-        assert "3.png: not an image of a known format, or damaged. Mend it, or leave out" in err
+        assert "3.png: not an image of a known format, or damaged: fix it, or skip" in err
 
 
 def test_each_image_once_though_a_node_is_killed(nodes, inside, tmp_path, monkeypatch):
     from cala.data import shard_writer
 
     nodes.mend()
-    hired, killed = [], []
-    hire = Pool._hire
-    monkeypatch.setattr(Pool, "_hire", lambda self, busy: (hired.append(busy), hire(self, busy)))
+    killed = []
     images, out = photos(tmp_path / "photos", 40), tmp_path / "all.shards"
     written = []
     write = shard_writer.ShardWriter.write
 
+    def restarts():
+        return sum(one["NumRestarts"] for one in nodes.ray._private.state.actors().values())
+
     def watched(self, key, *arguments, **options):
         write(self, key, *arguments, **options)
         written.append(key)
-        if killed or len(written) < 3:
-            return
-        unready = [ref for ref, (_, piece) in hired[0].items() if piece is None]
-        if unready:  # the other node is not at work yet
-            nodes.ray.wait(unready, timeout=GENEROUS)
-            return
-        nodes.kill_one()
-        killed.append(key)
+        if not killed and len(written) >= 3:
+            # Both nodes are at work when none has a processor left.
+            wait_for(lambda: not nodes.ray.available_resources().get("CPU"))
+            killed.append(restarts())
+            nodes.kill_one()
 
     monkeypatch.setattr(shard_writer.ShardWriter, "write", watched)
     code, _, err = inside("encode", images, "-o", out, *ENCODE, "--on", "ray")
     assert code == 0, err
     assert len(written) == len(set(written)) == 30
     assert killed
-    assert len(hired) > 2  # the node had a worker, in whose place another one came
+    assert restarts() > killed[0]  # the node had a worker, which another node took over
     shards = open_shards(out)
     names = list(shards.names("train"))
     assert (
@@ -298,8 +302,8 @@ def test_a_killed_node_loses_nothing_and_nothing_is_written_twice(nodes, cells, 
             nodes.kill_one()
 
     fit = slowly(marks, 1.0)
-    execute(job, source(), PROTOCOL, out=out, cells=cells, fit=fit, advance=kill_in_the_middle)
-    execute(job, source(), PROTOCOL, out=tmp_path / "here")
+    execute(job, task(), out=out, cells=cells, fit=fit, watch=Watch(advance=kill_in_the_middle))
+    execute(job, task(), out=tmp_path / "here")
     assert (out / "records.jsonl").read_text() == (tmp_path / "here/records.jsonl").read_text()
     assert finished == list(range(13))
     assert marks.read_text().count("begins") > 12
@@ -318,8 +322,8 @@ def test_courses_are_played_on_nodes_once_per_host(nodes, cells, tmp_path, monke
     scans = Source(data.relabelled(protocol), "scans", IMAGES, encoder)
     job = RunConfig("scans", ("bidist", "bidist+la", "nearest-mean"), ("random:0", "random:1"),
                     adapter=QUICK)  # fmt: skip
-    execute(job, scans, protocol, out=tmp_path / "here")
-    execute(job, scans, protocol, out=tmp_path / "ray", cells=cells)
+    execute(job, BenchTask(scans, protocol), out=tmp_path / "here")
+    execute(job, BenchTask(scans, protocol), out=tmp_path / "ray", cells=cells)
     records = [(tmp_path / place / "records.jsonl").read_text() for place in ("here", "ray")]
     assert records[0] == records[1]
     for path in sorted((tmp_path / "here" / "courses").glob("*.safetensors")):
@@ -336,8 +340,9 @@ def test_workers_that_cannot_be_made_say_why(nodes):
     def no_worker(reason: str):
         raise InputError(f"cannot be made: {reason}")
 
-    with pytest.raises(InputError, match="a node of the cluster cannot load cala"):
-        list(Pool(RayCluster(nodes.ray), elsewhere, count=1).map([("a", 1)]))
-    pool = Pool(RayCluster(nodes.ray), no_worker, "another file", count=2)
+    with pytest.raises(InputError) as error:
+        list(RayCluster(nodes.ray).map([("a", 1)], elsewhere, count=1))
+    assert error.value.code == "node_cannot_load"
+    pieces = [("a", 1), ("b", 2)]
     with pytest.raises(InputError, match="cannot be made: another file"):
-        list(pool.map([("a", 1), ("b", 2)]))
+        list(RayCluster(nodes.ray).map(pieces, no_worker, "another file", count=2))

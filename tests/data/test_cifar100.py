@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cala.data.check import check
+from cala.data.check import check_data
 from cala.data.protocol import canonical_rows, load_protocol
 from cala.data.sets import open_images
 from cala.errors import InputError
@@ -77,7 +77,7 @@ def test_equal_pixels_are_found(tmp_path):
     train[b"data"][4] = train[b"data"][0]  # another class
     test[b"data"][3] = train[b"data"][5]  # the test part
     train[b"data"][9] = train[b"data"][8]  # the same class
-    report = check(cifar100(tmp_path, train=train, test=test))
+    report = check_data(cifar100(tmp_path, train=train, test=test))
     assert [d.names for d in report.duplicates] == [("train/0", "train/4"), ("train/5", "test/3")]
     assert report.duplicates[0].classes == ("apple", "aquarium_fish")
     assert [d.across_classes for d in report.duplicates] == [True, False]
@@ -86,7 +86,7 @@ def test_equal_pixels_are_found(tmp_path):
 
 
 def test_missing_classes_and_shots_are_counted(tmp_path):
-    p = check(cifar100(tmp_path)).protocol
+    p = check_data(cifar100(tmp_path)).protocol
     assert (p.found["base classes"], p.found["novel classes"]) == ((3, 60), (0, 40))
     assert p.missing[:1] == ("bear",)
     assert len(p.missing) == 97
@@ -97,7 +97,7 @@ def test_missing_classes_and_shots_are_counted(tmp_path):
 
 
 def test_the_real_set_is_whole(real_cifar100):
-    report = check(real_cifar100)
+    report = check_data(real_cifar100)
     assert (report.classes, report.train, report.test) == (100, 50_000, 10_000)
     assert report.sizes == (((32, 32), 60_000),)
     assert report.ok

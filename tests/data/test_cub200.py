@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cala.cli.data import report_lines
-from cala.data.check import check
+from cala.data.check import check_data
 from cala.data.protocol import canonical_rows, load_protocol
 from cala.data.sets import open_images
 from cala.errors import InputError
@@ -41,7 +41,7 @@ def test_lists_that_do_not_fit(tmp_path, name, text, message):
     (cub200(tmp_path) / "CUB_200_2011" / name).write_text(text)
     with pytest.raises(InputError, match=message):
         open_images(tmp_path)
-    assert not check(tmp_path).ok
+    assert not check_data(tmp_path).ok
 
 
 def test_a_missing_list_is_named(tmp_path):
@@ -66,7 +66,7 @@ def test_missing_and_broken_images(tmp_path):
         open_images(tmp_path)
     broken = images / "003.Bird_2" / "Bird_test_0.jpg"
     broken.write_bytes(broken.read_bytes()[:200])
-    report = check(tmp_path)
+    report = check_data(tmp_path)
     assert [bad.name for bad in report.unreadable] == [
         "001.Bird_0/Bird_train_1.jpg",
         "003.Bird_2/Bird_test_0.jpg",
@@ -78,7 +78,7 @@ def test_missing_and_broken_images(tmp_path):
 
 
 def test_the_sample_lacks_exactly_what_it_lacks(cub200_sample):
-    report = check(cub200_sample)
+    report = check_data(cub200_sample)
     assert (report.dataset, report.classes, report.train, report.test) == (
         "cub200",
         200,

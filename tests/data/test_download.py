@@ -13,7 +13,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from cala.data import download as module
-from cala.data.download import Archive, download, published, unpack
+from cala.data.download import Archive, download, published_archive, unpack
 from cala.data.sets import open_images
 from cala.errors import InputError
 from data.refusals import refused
@@ -38,7 +38,7 @@ def server(tmp_path):
 
 
 def publish(monkeypatch, url, md5, unpacked=""):
-    monkeypatch.setattr(module, "published", lambda name: Archive(url, md5, unpacked))
+    monkeypatch.setattr(module, "published_archive", lambda name: Archive(url, md5, unpacked))
 
 
 def md5(path):
@@ -46,7 +46,7 @@ def md5(path):
 
 
 def test_the_published_places():
-    cifar, cub = published("cifar100"), published("cub200")
+    cifar, cub = published_archive("cifar100"), published_archive("cub200")
     assert cifar.file == "cifar-100-python.tar.gz"
     assert cifar.md5 == "eb9058c3a382ffc7106e4002c42a8d85"
     assert (cub.file, cub.unpacked) == ("CUB_200_2011.tgz", "CUB_200_2011")

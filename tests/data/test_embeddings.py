@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cala.benchmark.config import fingerprint
+from cala.benchmark.sources import Source
 from cala.data.embeddings import load_embeddings, save_embeddings
 from cala.data.protocol import Expected, make_protocol
 from cala.errors import InputError
@@ -145,8 +145,8 @@ def test_parts_travel_with_the_file(tmp_path, suffix):
     assert again.parts.keys() == parts.keys()
     for name, part in parts.items():
         np.testing.assert_array_equal(again.parts[name], part, strict=True)
-    assert fingerprint(again) == fingerprint(data)
-    assert fingerprint(replace(data, parts={})) != fingerprint(data)
+    assert Source(again, "").fingerprint == Source(data, "").fingerprint
+    assert Source(replace(data, parts={}), "").fingerprint != Source(data, "").fingerprint
 
 
 def test_parts_that_do_not_fit_are_named(tmp_path):

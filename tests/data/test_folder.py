@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from cala.cli.data import report_lines
-from cala.data.check import check
+from cala.data.check import check_data
 from cala.data.folder import _hold_out
 from cala.data.sets import open_images
 from cala.errors import InputError
@@ -124,7 +124,7 @@ def test_odd_names(tmp_path):
         raw = os.fsencode(tmp_path / "odd\tclass") + b"/\xff\xfe.jpg"
         with open(raw, "wb") as file:
             file.write((tmp_path / "odd\tclass" / names[0]).read_bytes()[:-30])
-    report = check(tmp_path)
+    report = check_data(tmp_path)
     assert report.train == 5
     assert report.unreadable[0].name == r"odd\tclass/\udcff\udcfe.jpg"
     assert all(line.isprintable() for line in report_lines(report))
@@ -138,7 +138,7 @@ def test_links_that_lead_nowhere_or_in_circles(tmp_path):
     (tmp_path / "class 0" / "gone.jpg").symlink_to(tmp_path / "nothing.jpg")
     (tmp_path / "class 1" / "up").symlink_to(tmp_path)
     (tmp_path / "circle").symlink_to(tmp_path / "circle")
-    report = check(tmp_path)
+    report = check_data(tmp_path)
     assert [bad.name for bad in report.unreadable] == ["class 0/gone.jpg", "class 0/loop.jpg"]
     assert report.train == 6
     with refused("2 images", code="bad_images"):
@@ -158,7 +158,7 @@ def test_a_broken_image_names_itself_when_it_is_read(tmp_path):
 def test_the_pixel_limit_can_be_set(tmp_path):
     plain_folder(tmp_path, 2)
     assert len(open_images(tmp_path, max_pixels=480).train) == 6
-    report = check(tmp_path, max_pixels=479)
+    report = check_data(tmp_path, max_pixels=479)
     assert len(report.unreadable) == 6
     assert "more than the limit of 479" in report.unreadable[0].why
 
@@ -172,7 +172,7 @@ def test_copies_across_classes_and_parts(tmp_path):
     ]
     for source, target in copies:
         shutil.copy(tmp_path / source, tmp_path / target)
-    report = check(tmp_path)
+    report = check_data(tmp_path)
     assert [d.names for d in report.duplicates] == [copies[0], copies[1]]
     assert report.repeats == 1
     assert report.ok
@@ -186,5 +186,5 @@ def test_a_folder_that_may_not_be_read(tmp_path, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("cala.data.folder.images_in", refuse)
-    report = check(tmp_path)
+    report = check_data(tmp_path)
     assert "cannot be read as folder (Permission denied)" in report.error

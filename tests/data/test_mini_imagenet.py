@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from cala.cli.data import report_lines
-from cala.data.check import check
+from cala.data.check import check_data
 from cala.data.protocol import canonical_rows, load_protocol
 from cala.data.sets import open_images, recognise
 from cala.errors import InputError
@@ -39,7 +39,7 @@ def test_labels_are_those_of_the_whole_set(tmp_path):
     images = open_images(others)
     assert images.classes == ("n00000001", "n00000002")
     assert images.train.labels.tolist() == [1, 0]
-    assert check(others).protocol.unknown == ("n00000001", "n00000002")
+    assert check_data(others).protocol.unknown == ("n00000001", "n00000002")
 
 
 def test_class_folders(tmp_path):
@@ -55,7 +55,7 @@ def test_class_folders(tmp_path):
 def test_photos_in_folders_named_after_wnids_are_photos(tmp_path):
     few = mini_folders(tmp_path / "few", whole=False)
     assert recognise(few) == "folder"
-    assert len(open_images(few).classes) == check(few).classes == 3
+    assert len(open_images(few).classes) == check_data(few).classes == 3
     plain = mini_folders(tmp_path / "plain") / "train"  # no test part: not the benchmark's layout
     assert recognise(plain) == "folder"
     assert len(open_images(plain, holdout=0.5).test) == 6
@@ -107,7 +107,7 @@ def test_lists_that_cannot_be_used(tmp_path, lines, message):
     (mini_imagenet(tmp_path) / "split" / "train.csv").write_text(lines)
     with pytest.raises(InputError, match=message):
         open_images(tmp_path)
-    assert message.split("'")[0] in check(tmp_path).error
+    assert message.split("'")[0] in check_data(tmp_path).error
 
 
 def test_a_list_in_another_encoding_or_missing(tmp_path):
@@ -129,7 +129,7 @@ def test_a_listed_image_that_is_not_there(tmp_path):
     assert np.bincount(images.train.labels).tolist() == [4, 3, 4]
     assert name not in images.train.names
     assert [bad.name for bad in images.skipped] == [name]
-    report = check(tmp_path)
+    report = check_data(tmp_path)
     assert not report.ok
     assert any(name in line for line in report_lines(report))
 
@@ -147,7 +147,7 @@ def test_names_with_commas_quotes_and_emoji(tmp_path):
 
 
 def test_the_sample_lacks_exactly_what_it_lacks(mini_sample):
-    report = check(mini_sample)
+    report = check_data(mini_sample)
     assert (report.dataset, report.classes, report.train, report.test) == (
         "mini_imagenet",
         100,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cala.cli.data import report_lines
-from cala.data.check import check
+from cala.data.check import check_data
 from cala.data.sets import DATASETS, locate, open_images, recognise
 from cala.errors import InputError
 from data.refusals import refused
@@ -101,7 +101,7 @@ def test_every_set_has_a_limit_of_pixels(made):
     name, root = made
     smallest = 1024 if name == "cifar100" else 480
     assert len(open_images(root, max_pixels=smallest).train) == CLASSES * TRAIN
-    report = check(root, max_pixels=smallest - 1)
+    report = check_data(root, max_pixels=smallest - 1)
     assert not report.ok
     if name != "cifar100":
         assert len(report.unreadable) == CLASSES * (TRAIN + TEST)
@@ -140,7 +140,7 @@ def test_a_path_without_the_set_is_named(made, tmp_path):
 
 def test_check_says_what_is_there(made):
     name, root = made
-    report = check(root)
+    report = check_data(root)
     assert (report.dataset, report.error, report.ok) == (name, "", True)
     assert (report.train, report.test) == (CLASSES * TRAIN, CLASSES * TEST)
     assert sum(count for _, count in report.sizes) == CLASSES * (TRAIN + TEST)
@@ -169,7 +169,7 @@ def test_any_damaged_file_ends_in_a_report(made, damage):
             flipped = whole[:middle] + bytes([whole[middle] ^ 255]) + whole[middle + 1 :]
             content = {"empty": b"", "cut": whole[:middle], "garbage": b"\xff\xfe\x00" * 50}
             victim.write_bytes(content.get(damage, flipped))
-        report = check(root, name)
+        report = check_data(root, name)
         if damage in ("empty", "cut", "garbage"):
             assert not report.ok, victim
         lines = report_lines(report)
@@ -180,7 +180,7 @@ def test_any_damaged_file_ends_in_a_report(made, damage):
         if victim.is_dir():
             victim.rmdir()
         victim.write_bytes(whole)
-    assert check(root, name).ok
+    assert check_data(root, name).ok
 
 
 def test_a_benchmark_is_found_by_its_name(tmp_path, monkeypatch):

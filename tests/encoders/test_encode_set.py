@@ -12,7 +12,7 @@ from cala.core.fakes import LAMBDA_RANGE
 from cala.data.embeddings import load_embeddings, save_embeddings
 from cala.encoders import fakes
 from cala.encoders.encode import encode_set
-from cala.encoders.fakes import _digests, fake_pool
+from cala.encoders.fakes import _digests, encode_fakes
 from cala.errors import InputError
 from encoders.tiny import counting_encoder, noise_set
 
@@ -43,15 +43,16 @@ def test_one_forward_per_image_and_nothing_the_second_time(tmp_path):
 def test_all_sessions_of_cifar100_take_10000_test_forwards():
     """The field's loop extracts 72,000: 60, 65, … 100 classes' test images, session by session."""
     from cala.benchmark.config import RunConfig
-    from cala.benchmark.runner import run_cells
+    from cala.benchmark.runner import run_records
+    from cala.benchmark.task import BenchTask
     from cala.data.protocol import make_protocol
 
     images, encoder = noise_set([6] * 100, [100] * 100), counting_encoder()
     protocol = make_protocol(100, 60, 5, 5, 8)
     data = encode_set(images, encoder, base=range(60), pairs=0).relabelled(protocol)
     config = RunConfig("noise", ("nearest-mean",), ("random:0", "random:1"))
-    cells = list(run_cells(config, Source(data, ""), protocol))
-    assert [len(records) for records in cells] == [9, 9]
+    records = run_records(config, BenchTask(Source(data, ""), protocol))
+    assert len(records) == 2 * 9
     assert encoder.forward.images == 600 + 10_000
 
 
@@ -99,11 +100,11 @@ def test_an_encoder_of_other_images_finds_all_of_them_fair():
 def test_fakes_fit_into_memory(monkeypatch):
     monkeypatch.setattr("cala.encoders.fakes.PARENTS", 8 * 3 * 8 * 8)
     images, encoder = noise_set([50, 50], [1, 1]), counting_encoder()
-    pool = fake_pool(images.train, np.arange(100), encoder, pairs=1, images=30)
+    pool = encode_fakes(images.train, np.arange(100), encoder, pairs=1, images=30)
     assert pool.features.shape == (1, 30, 5)
     assert len(np.unique(pool.features[0], axis=0)) > 10
     with pytest.raises(InputError, match="0 fake classes"):
-        fake_pool(images.train, np.arange(100), encoder, pairs=0)
+        encode_fakes(images.train, np.arange(100), encoder, pairs=0)
 
 
 def test_fakes_are_the_same_however_few_parents_are_decoded_at_once(monkeypatch):
@@ -121,7 +122,9 @@ def test_fakes_are_the_same_however_few_parents_are_decoded_at_once(monkeypatch)
         monkeypatch.setattr(fakes, "MEMORY", memory)
         monkeypatch.setenv("CALA_CACHE", os.environ["CALA_CACHE"] + str(number))
         decoded.clear()
-        pools.append(fake_pool(images.train, np.arange(27), counting_encoder(), pairs=3, images=7))
+        pools.append(
+            encode_fakes(images.train, np.arange(27), counting_encoder(), pairs=3, images=7)
+        )
         assert max(decoded) <= max(2, memory // (3 * 8 * 8))
     for pool in pools[1:]:
         np.testing.assert_allclose(

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from cala.encoders import Transform, load_encoder
-from cala.encoders.hub_loaders import read_config, read_processor
+from cala.encoders.hub_loaders import read_hf_processor, read_timm_config
 from cala.encoders.onnx_loader import external_files, read_metadata
 from cala.encoders.transform import IMAGENET_MEAN, IMAGENET_STD
 from cala.errors import InputError, UnknownNameError
@@ -33,17 +33,17 @@ TIMM = {"input_size": (3, 224, 224), "mean": MEAN, "std": STD, "crop_pct": 0.9}
 
 
 def test_timm_config():
-    found = read_config({**TIMM, "interpolation": "bicubic", "crop_mode": "center"}, "x")
+    found = read_timm_config({**TIMM, "interpolation": "bicubic", "crop_mode": "center"}, "x")
     assert found == Transform(224, 248, MEAN, STD, "crop", "bicubic")
-    found = read_config({**TIMM, "crop_pct": 1.0, "crop_mode": "squash"}, "x")
+    found = read_timm_config({**TIMM, "crop_pct": 1.0, "crop_mode": "squash"}, "x")
     assert (found.resize, found.fit) == (224, "squeeze")
-    assert read_config({**TIMM, "interpolation": "random"}, "x").filter == "bilinear"
+    assert read_timm_config({**TIMM, "interpolation": "random"}, "x").filter == "bilinear"
 
 
 @pytest.mark.parametrize("change", [{"input_size": (1, 8, 8)}, {"input_size": (3, 8, 9)}])
 def test_timm_other_inputs(change):
     with pytest.raises(InputError, match="not square RGB"):
-        read_config({**TIMM, **change}, "x")
+        read_timm_config({**TIMM, **change}, "x")
 
 
 def test_timm_gives_features_and_its_own_preprocessing(tmp_path):
@@ -106,7 +106,7 @@ def processor(**changes):
     ],
 )  # fmt: skip
 def test_hf_processor(changes, expected):
-    assert read_processor(processor(**changes), "x") == expected
+    assert read_hf_processor(processor(**changes), "x") == expected
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_hf_processor(changes, expected):
 )  # fmt: skip
 def test_hf_other_inputs(changes):
     with pytest.raises(InputError):
-        read_processor(processor(**changes), "x")
+        read_hf_processor(processor(**changes), "x")
 
 
 def hf_folder(tmp_path, kind, config, size=32):

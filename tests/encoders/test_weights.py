@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from cala.encoders import ARCHITECTURES, Transform
-from cala.encoders.base import fingerprint, from_module
+from cala.encoders.base import from_module, module_fingerprint
 from cala.encoders.weights import halve_encoder, load_encoder_file, save_encoder
 from cala.errors import DamagedFile, InputError
 
@@ -67,13 +67,13 @@ def test_key_depends_on_the_transform(module):
 
 def test_fingerprint():
     module = torch.nn.BatchNorm2d(3)
-    first = fingerprint(module, "a")
-    assert fingerprint(module, "b") != first
+    first = module_fingerprint(module, "a")
+    assert module_fingerprint(module, "b") != first
     module.num_batches_tracked += 1
-    assert fingerprint(module, "a") == first
+    assert module_fingerprint(module, "a") == first
     module.bias.data[0] = 1e-7
-    assert fingerprint(module, "a") != first
-    assert fingerprint(module.bfloat16(), "a") != first
+    assert module_fingerprint(module, "a") != first
+    assert module_fingerprint(module.bfloat16(), "a") != first
 
 
 def test_flipped_bytes_are_noticed(path):

@@ -16,7 +16,7 @@ from cala.encoders.transform import Transform
 from cala.errors import BaseQueryWarning, FallbackWarning
 from cala.model.model import Model
 from cala.model.version import EncoderCard, ModelVersion, PhotoIndex
-from cala.store import Entry, Store
+from cala.store import JournalEntry, Store
 from conftest import missing
 
 SIDE, DIM = 12, 9
@@ -78,7 +78,7 @@ def make_model(
         classifier.fit(features, names, holdout="all")
     card = EncoderCard(encoder.name, encoder.fingerprint, encoder.dim, tta)
     current = ModelVersion(classifier, PhotoIndex.empty(), card, 0.05, "feature")
-    Store(folder).create(current.to_content(), Entry("fit"))
+    Store(folder).create(current.to_content(), JournalEntry("fit"))
     return Model(folder, encoder=encoder)
 
 

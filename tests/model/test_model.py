@@ -13,7 +13,7 @@ from PIL import Image
 import cala
 from cala.errors import InputError, StateError
 from cala.model import thumbnails
-from cala.store import Content, Entry
+from cala.store import Content, JournalEntry
 from model.photos import ENCODER, photo, write_photos
 
 
@@ -175,7 +175,7 @@ def test_rename(model, photos):
     [
         (lambda m: m.forget("heron"), "name", "no_such_class"),
         (lambda m: m.rename("heron", "x"), "name", "no_such_class"),
-        (lambda m: m.rename("class 1", "class 2"), None, "bad_value"),
+        (lambda m: m.rename("class 1", "class 2"), None, "label_taken"),
         (lambda m: m.rename("class 1", "unknown"), "name", "bad_value"),
         (lambda m: m.rename("class 1", " "), "name", "bad_value"),
         (lambda m: m.rename("class 1", "class 1"), "name", "bad_value"),
@@ -379,7 +379,7 @@ def test_groups_of_later_versions_are_kept(model):
     def change(content):
         meta = {**content.meta, "later": 1}
         meta["encoder"] = {**meta["encoder"], "engine": "later"}
-        return Content(meta, {**content.groups, **later}), Entry("refit")
+        return Content(meta, {**content.groups, **later}), JournalEntry("refit")
 
     model.store.change(change)
     again = cala.load(model.path).rename("class 1", "one")

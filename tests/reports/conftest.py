@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from cala.benchmark.config import RunConfig
-from cala.benchmark.draws import parse_draws
 from cala.benchmark.execute import execute
 from cala.benchmark.sources import Source
+from cala.benchmark.task import BenchTask, parse_draws
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol
 from cala.reports.build import make_report
@@ -31,7 +31,7 @@ def real_run(tmp_path_factory) -> Path:
     data = Embeddings(x[train], y[train], x[~train], y[~train])
     config = RunConfig("small", METHODS, tuple(parse_draws("random:3")))
     out = tmp_path_factory.mktemp("runs") / "real"
-    execute(config, Source(data, "small.npz"), PROTOCOL, out=out)
+    execute(config, BenchTask(Source(data, "small.npz"), PROTOCOL), out=out)
     return out
 
 

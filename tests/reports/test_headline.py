@@ -10,6 +10,7 @@ import pytest
 from cala.benchmark.config import RunConfig
 from cala.benchmark.execute import execute
 from cala.benchmark.sources import Source
+from cala.benchmark.task import BenchTask
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol
 from cala.records import Record
@@ -103,7 +104,7 @@ def test_a_fallback_is_said(tmp_path, base, per_class, words):
     data = Embeddings(x[train], y[train], x[~train], y[~train])
     protocol = Protocol(name="tiny", base=base, way=2, shot=3, sessions=1)
     config = RunConfig("tiny", ("nearest-mean", "cala"), ("random:0", "random:1"))
-    execute(config, Source(data, "tiny.npz"), protocol, out=tmp_path / "run")
+    execute(config, BenchTask(Source(data, "tiny.npz"), protocol), out=tmp_path / "run")
     (study,) = make_studies([load_run(tmp_path / "run")])
     assert words in headline(study)
     plain = dataclasses.replace(study, artifacts={})

@@ -14,7 +14,7 @@ import shutil
 
 import pytest
 
-from cala.store import Content, Entry, Store
+from cala.store import Content, JournalEntry, Store
 from store.test_store import content, grow, same
 
 STEPS = ("write", "fsync", "replace", "rename", "mkdir", "unlink", "open")
@@ -52,7 +52,7 @@ class Crashing:
 def prepared(path) -> Store:
     """Two changes and an undo, so that undo and redo are possible."""
     store = Store(path)
-    store.create(content(1), Entry("fit"))
+    store.create(content(1), JournalEntry("fit"))
     grow(store, 2)
     grow(store, 3)
     store.undo()
@@ -105,10 +105,10 @@ def test_no_model_or_a_whole_one(tmp_path, torn):
         with pytest.MonkeyPatch.context() as patch:
             crash.install(patch)
             with contextlib.suppress(Crash):
-                store.create(content(1), Entry("fit"))
+                store.create(content(1), JournalEntry("fit"))
         again = Store(store.path)
         if not (store.path / "model.json").exists():
-            again.create(Content({"number": 7}, {}), Entry("fit"))
+            again.create(Content({"number": 7}, {}), JournalEntry("fit"))
             assert again.read().meta["number"] == 7
         else:
             assert same(again.read(), content(1))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cala.errors import CalaError, DamagedFile, InputError
-from cala.store import Entry, Store
+from cala.store import JournalEntry, Store
 from store.test_store import content, files, grow, store
 
 __all__ = ["store"]  # a fixture
@@ -49,14 +49,14 @@ def test_a_folder_that_only_looks_like_a_model_is_not_free(tmp_path):
         (folder / name).mkdir(parents=True)
         (folder / name / "thesis.txt").write_text("years of work")
         with pytest.raises(InputError) as refused:
-            Store(folder).create(content(1), Entry("fit"))
+            Store(folder).create(content(1), JournalEntry("fit"))
         assert refused.value.code == "not_empty"
         assert (folder / name / "thesis.txt").read_text() == "years of work"
     (tmp_path / "linked").mkdir()
     (tmp_path / "empty").mkdir()
     (tmp_path / "linked" / "blobs").symlink_to(tmp_path / "empty")
     with pytest.raises(InputError):
-        Store(tmp_path / "linked").create(content(1), Entry("fit"))
+        Store(tmp_path / "linked").create(content(1), JournalEntry("fit"))
 
 
 def flip(path: Path) -> None:

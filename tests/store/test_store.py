@@ -11,7 +11,7 @@ import pytest
 
 import cala
 from cala.errors import DamagedFile, InputError, StateError
-from cala.store import Content, Entry, Store
+from cala.store import Content, JournalEntry, Store
 from cala.store import store as module
 from cala.store.files import read_blob
 
@@ -35,12 +35,12 @@ def same(a: Content, b: Content) -> bool:
 @pytest.fixture
 def store(tmp_path) -> Store:
     made = Store(tmp_path / "birds")
-    assert made.create(content(1), Entry("fit")) == 1
+    assert made.create(content(1), JournalEntry("fit")) == 1
     return made
 
 
 def grow(store: Store, number: int) -> int:
-    return store.change(lambda old: (content(number), Entry("add", {"number": number})))
+    return store.change(lambda old: (content(number), JournalEntry("add", {"number": number})))
 
 
 def files(store: Store) -> dict[str, bytes]:
@@ -113,7 +113,7 @@ def test_a_change_that_fails_changes_nothing(store):
     grow(store, 2)
     before = files(store)
 
-    def fail(old: Content) -> tuple[Content, Entry]:
+    def fail(old: Content) -> tuple[Content, JournalEntry]:
         raise InputError("no")
 
     with pytest.raises(InputError, match=r"^no$"):
@@ -216,31 +216,31 @@ def test_where_there_is_no_model(tmp_path):
 def test_what_is_there_is_not_overwritten(store, tmp_path):
     before = files(store)
     with pytest.raises(InputError) as refused:
-        store.create(content(9), Entry("fit"))
+        store.create(content(9), JournalEntry("fit"))
     assert refused.value.code == "model_exists"
     assert files(store) == before
     other = tmp_path / "photos"
     other.mkdir()
     (other / "a.jpg").write_bytes(b"x")
     with pytest.raises(InputError) as refused:
-        Store(other).create(content(9), Entry("fit"))
+        Store(other).create(content(9), JournalEntry("fit"))
     assert refused.value.code == "not_empty"
     (tmp_path / "file").write_text("x")
     with pytest.raises(InputError) as refused:
-        Store(tmp_path / "file").create(content(9), Entry("fit"))
+        Store(tmp_path / "file").create(content(9), JournalEntry("fit"))
     assert refused.value.code == "not_empty"
 
 
 def test_an_empty_folder_will_do(tmp_path):
     (tmp_path / "birds").mkdir()
-    assert Store(tmp_path / "birds").create(content(1), Entry("fit")) == 1
+    assert Store(tmp_path / "birds").create(content(1), JournalEntry("fit")) == 1
 
 
 def test_changes_at_the_same_time_all_take_place(store):
     def add(number: int) -> None:
-        def make(old: Content) -> tuple[Content, Entry]:
+        def make(old: Content) -> tuple[Content, JournalEntry]:
             told = [*old.meta.get("told", []), number]
-            return Content({**old.meta, "told": told}, old.groups), Entry("add")
+            return Content({**old.meta, "told": told}, old.groups), JournalEntry("add")
 
         Store(store.path).change(make)
 
@@ -356,7 +356,7 @@ def test_undo_and_redo_and_create_wait_for_their_turn(store, monkeypatch):
         with Store(one.path)._locked(), pytest.raises(StateError, match="another process"):
             call()
     with Store(fresh.path)._locked(), pytest.raises(StateError, match="another process"):
-        fresh.create(content(1), Entry("fit"))
+        fresh.create(content(1), JournalEntry("fit"))
 
 
 def test_a_journal_is_written_where_cala_is_not_installed(monkeypatch):
@@ -367,7 +367,7 @@ def test_a_journal_is_written_where_cala_is_not_installed(monkeypatch):
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "distribution", unknown)
-    assert Entry("fit").dated(1)["cala"] == cala.__version__
+    assert JournalEntry("fit").dated(1)["cala"] == cala.__version__
 
 
 def test_arrays_come_back_as_they_were(tmp_path):
@@ -380,7 +380,7 @@ def test_arrays_come_back_as_they_were(tmp_path):
         "mask": np.array([True, False]),
     }
     store = Store(tmp_path / "birds")
-    store.create(Content({}, {"base": kept}), Entry("fit"))
+    store.create(Content({}, {"base": kept}), JournalEntry("fit"))
     found = store.read().groups["base"]
     assert set(found) == set(kept)
     for name, array in kept.items():

@@ -12,15 +12,14 @@ import pytest
 import torch
 
 from cala import CalaClassifier
-from cala.benchmark.able import able
 from cala.benchmark.config import RunConfig
-from cala.benchmark.courses import Classroom, check_images
-from cala.benchmark.draws import make_draw
+from cala.benchmark.encoder_sessions import SessionPlayer, check_images
 from cala.benchmark.execute import execute
-from cala.benchmark.problem import Problem
-from cala.benchmark.runner import fit_method, run_draw
+from cala.benchmark.runner import fit_method
+from cala.benchmark.scoring import run_draw
 from cala.benchmark.sources import Source
 from cala.benchmark.tables import session_notes
+from cala.benchmark.task import BenchTask, make_draw, split_runnable
 from cala.core.cala import normalise
 from cala.data.protocol import make_protocol
 from cala.encoders import Transform
@@ -72,12 +71,12 @@ def source(tmp_path_factory) -> Source:
 
 @pytest.fixture(scope="module")
 def draw(source):
-    return make_draw("random:0", PROTOCOL, source.data.y_train, source.data.learnable())
+    return make_draw("random:0", PROTOCOL, source.data)
 
 
-def room(name: str, source: Source, seed: int = 0, full: bool = False) -> Classroom:
+def room(name: str, source: Source, seed: int = 0, full: bool = False) -> SessionPlayer:
     head = fit_method(name, source.data, PROTOCOL)
-    return Classroom(name, head, source, PROTOCOL, seed, full)
+    return SessionPlayer(name, head, source, PROTOCOL, seed, full)
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +111,7 @@ def test_it_learns_in_sessions(name, source, draw, played):
     right = course.logits[-1].argmax(1) == data.y_test
     assert float(right.mean()) > 0.35, float(right.mean())  # chance: 0.1
     assert float(right[data.y_test >= N_BASE].mean()) > 0.2
-    metrics = run_draw(head, data, PROTOCOL, draw, course=course)
+    metrics = run_draw(head, data, PROTOCOL, draw, sessions=course)
     assert metrics[-1].accuracy == pytest.approx(float(right.mean()))
     assert len(course.seconds) == 2
     assert course.encoded == sum(int((data.y_test < c).sum()) for c in (8, 10))
@@ -166,16 +165,16 @@ def configured(methods, **options) -> RunConfig:
 def test_adapters_share_a_course_and_a_run_goes_on_from_it(source, tmp_path, monkeypatch):
     host = LEARNERS[0]
     plays = []
-    play = Classroom.play
+    play = SessionPlayer.play
 
     def watched(self, draw, progress=lambda session: None):
         plays.append(draw.name)
         return play(self, draw, progress)
 
-    monkeypatch.setattr(Classroom, "play", watched)
+    monkeypatch.setattr(SessionPlayer, "play", watched)
     out = tmp_path / "run"
     config = configured([host, f"{host}+la"], few_draws=("random:0",))
-    results = execute(config, source, PROTOCOL, out=out)
+    results = execute(config, BenchTask(source, PROTOCOL), out=out).results
     assert plays == ["random:0"]
     assert {(r.method, r.draw) for r in results.records} == {
         (host, "random:0"),
@@ -186,49 +185,57 @@ def test_adapters_share_a_course_and_a_run_goes_on_from_it(source, tmp_path, mon
     assert cost["session_encode_seconds"] > 0
     assert (out / "artifacts" / f"{host}.safetensors").exists()
 
-    execute(configured([host, f"{host}+cala"], few_draws=("random:0",)), source, PROTOCOL, out=out)
+    execute(
+        configured([host, f"{host}+cala"], few_draws=("random:0",)),
+        BenchTask(source, PROTOCOL),
+        out=out,
+    )
     assert plays == ["random:0"]
     (file,) = (out / "courses").iterdir()
     file.write_bytes(file.read_bytes()[:100])
-    execute(configured([f"{host}+cala-plus"], few_draws=("random:0",)), source, PROTOCOL, out=out)
+    execute(
+        configured([f"{host}+cala-plus"], few_draws=("random:0",)),
+        BenchTask(source, PROTOCOL),
+        out=out,
+    )
     assert plays == ["random:0", "random:0"]  # a damaged course is played again
     with pytest.raises(InputError, match="full_sessions was False, is True"):
-        execute(configured([host], full_sessions=True), source, PROTOCOL, out=out)
+        execute(configured([host], full_sessions=True), BenchTask(source, PROTOCOL), out=out)
 
 
 def test_an_adapter_adds_its_shift_to_the_course(source, draw, played):
     host = LEARNERS[0]
     head = fit_method(f"{host}+la", source.data, PROTOCOL, adapter=QUICK)
     course = played(host)
-    plain = run_draw(head.host, source.data, PROTOCOL, draw, course=course)
+    plain = run_draw(head.host, source.data, PROTOCOL, draw, sessions=course)
     head.gamma = 0.0
-    same = run_draw(head, source.data, PROTOCOL, draw, course=course)
+    same = run_draw(head, source.data, PROTOCOL, draw, sessions=course)
     assert repr(same) == repr(plain)  # NaN is not equal to itself
     head.delta = 1e6
-    always_novel = run_draw(head, source.data, PROTOCOL, draw, course=course)
+    always_novel = run_draw(head, source.data, PROTOCOL, draw, sessions=course)
     assert always_novel[-1].base == 0.0
 
 
 def test_without_images_it_is_refused_by_name(source, tmp_path):
     host = LEARNERS[0]
     bare = replace(source, images=None, encoder=None)
-    with pytest.raises(InputError, match=f"{host} trains its encoder in every session"):
+    with pytest.raises(InputError, match=host) as error:
         check_images(host, bare)
+    assert error.value.code == "needs_images"
     with pytest.raises(InputError, match="--data DIR"):
-        execute(configured([host]), bare, PROTOCOL, out=tmp_path / "run")
+        execute(configured([host]), BenchTask(bare, PROTOCOL), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
     other = replace(source.encoder, about={})
-    with pytest.raises(InputError, match="one that `cala train` made"):
+    with pytest.raises(InputError, match="that `cala train` made"):
         check_images(host, replace(source, encoder=other))
     with pytest.raises(InputError, match="trains its encoder on images"):
         CalaClassifier(method=host).fit([[1.0, 0.0], [0.0, 1.0]], ["a", "b"])
-    problem = Problem("scans", bare, PROTOCOL, ("random:0",))
-    kept, notes = able(problem, method_names())
+    kept, notes = split_runnable(BenchTask(bare, PROTOCOL), method_names())
     assert host not in kept
     assert "nearest-mean" in kept
-    assert any(note.startswith(f"note: {host} is left out: {host} trains") for note in notes)
-    assert any(note.startswith("note: cec is left out") for note in notes)
-    with_images, _ = able(Problem("scans", source, PROTOCOL, ("random:0",)), method_names())
+    assert {note.code for note in notes} == {"left_out"}
+    assert {host, "cec"} <= {note.method for note in notes}
+    with_images, _ = split_runnable(BenchTask(source, PROTOCOL), method_names())
     assert set(LEARNERS) <= set(with_images)
 
 
@@ -251,14 +258,14 @@ def test_rows_are_found_among_the_images_whatever_the_protocol(source, split, tm
     data = data if split == "test" else data.dev(5, seed=0, keep=[])
     assert len(data.y_test) < len(IMAGES.test)
     head = fit_method("bidist", data, protocol)
-    found = Classroom("bidist", head, replace(source, data=data), protocol, 0, False)
+    found = SessionPlayer("bidist", head, replace(source, data=data), protocol, 0, False)
     pictures = found._pictures(data.image_test)
     expected = normalise(data.x_test)
     direct = found.learner.encode(pictures).numpy()
     np.testing.assert_allclose(direct, expected, rtol=1e-3, atol=1e-4)
     again = found._encoded(found.learner, np.ones(len(data.y_test), dtype=bool))
     np.testing.assert_allclose(again, expected, rtol=1e-3, atol=1e-4)
-    draw = make_draw("random:0", protocol, data.y_train, data.learnable())
+    draw = make_draw("random:0", protocol, data)
     course = found.play(draw)
     assert [z.shape[1] for z in course.logits] == [6, 7, 8]
     assert all(np.isfinite(z).all() for z in course.logits)
@@ -347,7 +354,7 @@ def test_a_run_says_what_was_short(source, tmp_path):
     """In the notes below tables, in config.json, and in the report."""
     out = tmp_path / "run"
     config = configured(["nearest-mean", "bidist"], few_draws=("random:0",))
-    results = execute(config, source, PROTOCOL, out=out)
+    results = execute(config, BenchTask(source, PROTOCOL), out=out).results
     notes = session_notes(results, ["random:0", "random:1"], full=False)
     assert notes == [
         "sessions that train an encoder (short; --full-sessions: published length): bidist",
@@ -371,7 +378,7 @@ def test_a_run_says_what_was_short(source, tmp_path):
     assert "short" in " ".join(table.notes)
     assert "a short length" in over_draws(study)
 
-    execute(configured(["la"]), source, PROTOCOL, out=out)  # what it does not need stays
+    execute(configured(["la"]), BenchTask(source, PROTOCOL), out=out)  # what it does not need stays
     again = json.loads((out / "config.json").read_text())
     assert again["trained_in_sessions"] == ["bidist"]
     assert again["few_draws"] == ["random:0"]

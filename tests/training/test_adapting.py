@@ -15,8 +15,8 @@ from cala.training.checkpoint import load_checkpoint
 from cala.training.images import base_rows, load_base
 from cala.training.layers import SLOW, layers, rates
 from cala.training.loop import Trainer
-from cala.training.place import CHECKPOINT, ENCODER
 from cala.training.recipes import RECIPES
+from cala.training.run_dir import CHECKPOINT, ENCODER
 from cala.training.session import make_trainer, train_base
 from encoders.tiny import noise_set
 from training.small import RECIPE, Small, session
@@ -70,7 +70,7 @@ def test_rates_of_layers_and_norms():
     assert found[encoder.blocks[1].expand_conv.weight] == 0.5**16
     assert found[encoder.blocks[0].project_conv.weight] == 0
     assert found[encoder.conv_stem.weight] == found[encoder.bn0.bias] == 0
-    with pytest.raises(InputError, match=r"freeze is 19: efficientnet-lite0 has 18 layers"):
+    with pytest.raises(InputError, match=r"freeze is 19, and efficientnet-lite0 has 18 layers"):
         rates(encoder, recipe.changed(freeze=19))
 
 

@@ -16,7 +16,7 @@ from cala.errors import InputError
 from cala.training.devices import FabricRanks
 from cala.training.images import base_rows, load_base
 from cala.training.loop import Trainer
-from cala.training.place import ENCODER
+from cala.training.run_dir import ENCODER
 from cala.training.session import augmentation, make_model, train_base
 from conftest import missing
 from training.small import RECIPE, session

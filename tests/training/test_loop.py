@@ -10,7 +10,7 @@ from cala.training.augment import Augmentation, ColourJitter, Cutout, Flip, PadC
 from cala.training.checkpoint import load_checkpoint
 from cala.training.images import base_rows, load_base
 from cala.training.loop import Trainer
-from cala.training.place import CHECKPOINT, ENCODER
+from cala.training.run_dir import CHECKPOINT, ENCODER
 from cala.training.session import augmentation, make_model, train_base
 from training.small import RECIPE, session
 

@@ -79,7 +79,7 @@ def bare_app(
         redoc_url=None,
         lifespan=lifespan,
     )
-    problems.install(app)
+    problems.install_handlers(app)
     fresh = {"cache-control": "no-cache"}
 
     @app.get("/", include_in_schema=False)

@@ -95,12 +95,9 @@ def as_problem(error: CalaError, field: str | None = None) -> Problem:
         return error
     if isinstance(error, ImageError):
         return Problem("bad_image", error.detail, f"send a {', '.join(FORMATS)}", field=field)
-    if error.code in STATUS:
-        code = error.code
-    elif isinstance(error, StateError):
+    code = "bad_value" if isinstance(error, InputError) else "internal"
+    if isinstance(error, StateError):
         code = "not_possible_now"
-    else:
-        code = "bad_value" if isinstance(error, InputError) else "internal"
     return Problem(code, error.detail, error.fix, field=field or error.field)
 
 
@@ -130,7 +127,7 @@ def media_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def install(app: FastAPI) -> None:
+def install_handlers(app: FastAPI) -> None:
     """Every error leaves as a problem, those of the framework too."""
 
     @app.exception_handler(CalaError)

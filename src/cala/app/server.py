@@ -74,14 +74,14 @@ class TimedProtocol(H11Protocol):
             self._late = None
 
 
-def run(model: Model, settings: Settings, port: int, say: Callable[[str], object]) -> None:
+def run_service(model: Model, settings: Settings, port: int, say: Callable[[str], object]) -> None:
     """Serve a model until a signal comes; then answer what was accepted, and return."""
     listener = listen(settings.host, port)
     about = f"{shown(model.path)}: {len(model.classes)} classes"
-    serve(create_app(model, settings), listener, about, say)
+    _serve(create_app(model, settings), listener, about, say)
 
 
-def run_first(
+def run_setup(
     path: Path,
     settings: Settings,
     port: int,
@@ -99,10 +99,10 @@ def run_first(
     )  # report what is wrong with it before photos come
     listener = listen(settings.host, port)
     app = SetupApp(path, settings, encoder, device)
-    serve(app, listener, f"{shown(path)}: no model yet, the page asks for its first photos", say)
+    _serve(app, listener, f"{shown(path)}: no model yet, the page asks for its first photos", say)
 
 
-def serve(app: ASGIApp, listener: socket.socket, about: str, say: Callable[[str], object]) -> None:
+def _serve(app: ASGIApp, listener: socket.socket, about: str, say: Callable[[str], object]) -> None:
     _few_arenas()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     # Paths may hold what people typed; the access log of the server would keep all of it.

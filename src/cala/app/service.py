@@ -161,7 +161,7 @@ class Service:
         if before is not None:
             return before, False
         if id:
-            name = self.snapshot.names[self.snapshot.column(id)]
+            name = self._name(id)
         elif name in self.snapshot.column_of:
             raise self._taken(name)
         told: dict[str, Any] = {}
@@ -192,31 +192,21 @@ class Service:
 
     async def rename(self, id: str, name: str) -> dict[str, Any]:
         def change() -> dict[str, Any]:
-            old = self.snapshot.names[self.snapshot.column(id)]
-            new = check_name(name)
+            old, new = self._name(id), check_name(name)
             if new != old and new in self.snapshot.column_of:
                 raise self._taken(new)
             if new != old:
                 self._changed(lambda: self.model.rename(old, new))
-            column = self.snapshot.column(id)
-            return {"version": self.snapshot.version, "class": self.snapshot.classes[column]}
+            now = self.snapshot
+            return {"version": now.version, "class": now.classes[now.column(id)]}
 
         return await self._write(change)
 
     async def forget(self, id: str) -> dict[str, Any]:
-        def change() -> dict[str, Any]:
-            name = self.snapshot.names[self.snapshot.column(id)]
-            self._changed(lambda: self.model.forget(name))
-            return self._said()
-
-        return await self._write(change)
+        return await self._write(lambda: self._changed(lambda: self.model.forget(self._name(id))))
 
     async def tune(self, **how: Any) -> dict[str, Any]:
-        def change() -> dict[str, Any]:
-            self._changed(lambda: self.model.tune(**how))
-            return self._said()
-
-        return await self._write(change)
+        return await self._write(lambda: self._changed(lambda: self.model.tune(**how)))
 
     async def step(self, back: bool, version: int | None) -> dict[str, Any]:
         """Undo or redo; `version` is the one that the client believes to be the present one."""
@@ -226,18 +216,18 @@ class Service:
                 detail = f"the model is at version {self.snapshot.version}, not {version}"
                 fix = "look at GET /v1/history, then undo what is to be undone"
                 raise Problem("changed_meanwhile", detail, fix, field="version")
-            self._changed(self.model.undo if back else self.model.redo)
-            return self._said()
+            return self._changed(self.model.undo if back else self.model.redo)
 
         return await self._write(change)
 
-    def _said(self) -> dict[str, Any]:
-        now = self.snapshot
-        return {"version": now.version, "classes": len(now.names), "change": now.journal[-1]}
+    def _name(self, id: str) -> str:
+        return self.snapshot.names[self.snapshot.column(id)]
 
-    def _changed(self, change: Callable[[], object]) -> None:
+    def _changed(self, change: Callable[[], object]) -> dict[str, Any]:
         change()
-        self._exchange(Snapshot.read(self.model.store))
+        now = Snapshot.read(self.model.store)
+        self._exchange(now)
+        return {"version": now.version, "classes": len(now.names), "change": now.journal[-1]}
 
     def _exchange(self, snapshot: Snapshot) -> None:
         """Nobody else has written meanwhile, so the stamp is that of this snapshot."""

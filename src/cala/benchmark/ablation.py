@@ -22,114 +22,105 @@ from cala.registry import check_choice
 
 @dataclass(frozen=True)
 class Choice:
-    """Something that `cala ablate` can vary.
+    """Something that `cala ablate` can vary: a number, or one of several names.
 
     meaning : one line for people
-    read : a value from its text; ValueError says what is wanted
     recipe : value, protocol -> what changes in the adapter's recipe
+    names : the values, if they are names; else numbers from `least` on (`above`: without it;
+        `whole`: whole ones)
     only : the kind of adapter that it acts on, empty for all
     """
 
     meaning: str
-    read: Callable[[str], Any]
     recipe: Callable[[Any, Protocol], dict[str, Any]] = lambda value, protocol: {}
+    names: Sequence[str] = ()
+    least: float = -math.inf
+    above: bool = False
+    whole: bool = False
     only: str = ""
 
-
-def _number(least: float, strict: bool = False) -> Callable[[str], float]:
-    def read(text: str) -> float:
-        wanted = f"a number {'above' if strict else 'of at least'} {least:g}"
+    def read(self, what: str, text: str) -> Any:
+        """A value from its text."""
+        if self.names:
+            if text not in self.names:
+                fix = f"give one of {', '.join(self.names)}"
+                raise InputError(f"{what} {text!r}", fix, field="values")
+            return text
         try:
-            value = float(text)
+            value = int(text) if self.whole else float(text)
         except ValueError:
-            raise ValueError(wanted if least > -math.inf else "a number") from None
-        if not math.isfinite(value) or value < least or (strict and value == least):
-            raise ValueError(wanted if least > -math.inf else "a finite number")
+            value = math.nan
+        if not (value > self.least if self.above else value >= self.least) or math.isinf(value):
+            kind = "whole number" if self.whole else "finite number"
+            bound = f" {'above' if self.above else 'of at least'} {self.least:g}"
+            fix = f"give a {kind}{bound * (self.least > -math.inf)}"
+            raise InputError(f"{what} {text!r}", fix, field="values")
         return value
 
-    return read
 
-
-def _count(least: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        if not text.isdecimal() or int(text) < least:
-            raise ValueError(f"a whole number of at least {least}")
-        return int(text)
-
-    return read
-
-
-def _one_of(known: Sequence[str]) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        if text not in known:
-            raise ValueError(f"one of {', '.join(known)}")
-        return text
-
-    return read
+def _sets(name: str) -> Callable[[Any, Protocol], dict[str, Any]]:
+    return lambda value, _: {name: value}
 
 
 CHOICES: dict[str, Choice] = {
     "gamma": Choice(
-        "γ of Eq. 8 at inference, the adapter trained once at its usual γ",
-        _number(-math.inf),
-        lambda value, _: {"gamma": value},
+        "γ of Eq. 8 at inference, the adapter trained once at its usual γ", _sets("gamma")
     ),
     "mu": Choice(
         "μ of Eq. 9, with ρ = 1, since μ acts through that term alone",
-        _number(-math.inf),
         lambda value, _: {"mu": value, "rho": 1.0},
     ),
-    "rho": Choice("ρ of Eq. 9", _number(0), lambda value, _: {"rho": value}),
+    "rho": Choice("ρ of Eq. 9", _sets("rho"), least=0),
     "tau": Choice(
         "τ of softmax inputs, the only ones that it acts on",
-        _number(0, strict=True),
         lambda value, _: {"tau": value, "inputs": "softmax"},
+        least=0,
+        above=True,
         only="mlp",
     ),
     "shots": Choice(
         "K of the pseudo sessions that the adapter learns from; real classes keep the protocol's",
-        _count(1),
         lambda value, _: {"shots": (value,)},
+        least=1,
+        whole=True,
     ),
     "sessions": Choice(
         "T̃, the number of pseudo sessions in an episode; the real ones stay the protocol's",
-        _count(1),
         lambda value, protocol: {"novel": value * protocol.way},
+        least=1,
+        whole=True,
     ),
     "queries": Choice(
         "query balance: base queries per class against 15 of each fake class; 0 leaves only fakes",
-        _count(0),
-        lambda value, _: {"base_queries": value},
+        _sets("base_queries"),
+        least=0,
+        whole=True,
     ),
     "inputs": Choice(
         f"what the adapter reads of the similarities: {', '.join(INPUTS)}",
-        _one_of(list(INPUTS)),
-        lambda value, _: {"inputs": value},
+        _sets("inputs"),
+        tuple(INPUTS),
         only="mlp",
     ),
-    "loss": Choice(
-        f"the reading of Eq. 9: {', '.join(LOSSES)}",
-        _one_of(list(LOSSES)),
-        lambda value, _: {"loss": value},
-    ),
+    "loss": Choice(f"the reading of Eq. 9: {', '.join(LOSSES)}", _sets("loss"), tuple(LOSSES)),
     "optimiser": Choice(
         f"what takes Algorithm 1's steps: {', '.join(OPTIMISERS)}",
-        _one_of(list(OPTIMISERS)),
-        lambda value, _: {"optimiser": value},
+        _sets("optimiser"),
+        tuple(OPTIMISERS),
         only="mlp",
     ),
     "start": Choice(
         "the MLP's last layer before training: zero (the plain classifier) or random",
-        _one_of(["zero", "random"]),
         lambda value, _: {"zero_start": value == "zero"},
+        ("zero", "random"),
         only="mlp",
     ),
     "clamp": Choice(
         "whether inputs stay within the range of the fake classes: yes, no",
-        _one_of(["yes", "no"]),
         lambda value, _: {"clamp": value == "yes"},
+        ("yes", "no"),
     ),
-    "metric": Choice(f"the head's metric: {', '.join(METRICS)}", _one_of(list(METRICS))),
+    "metric": Choice(f"the head's metric: {', '.join(METRICS)}", names=tuple(METRICS)),
 }
 ALSO_CALLED = {"K": "shots"}
 
@@ -146,19 +137,18 @@ def ablation_configs(
 ) -> dict[str, RunConfig]:
     """One configuration per value, by the value's text.
 
-    retrain : for gamma, train anew for each value instead of varying it at inference
+    retrain : for gamma, train again for each value instead of varying it at inference
     """
     choice = CHOICES[choice_name(what)]
     if retrain and what != "gamma":
-        raise InputError(f"--retrain is for gamma: {what} is always trained anew")
+        raise InputError(
+            f"--retrain is for gamma; {what} is always trained again", "omit it", field="retrain"
+        )
     for method in usual.methods:
         _check_acts(method, what, choice)
     configs = {}
     for text in values:
-        try:
-            value = choice.read(text)
-        except ValueError as error:
-            raise InputError(f"{what} {text!r}: give {error}") from None
+        value = choice.read(what, text)
         if what == "metric":
             configs[text] = replace(usual, metric=value)
         elif what == "gamma" and not retrain:
@@ -175,10 +165,12 @@ def _check_acts(method: str, what: str, choice: Choice) -> None:
     if what == "metric":
         return
     if adapter is None:
-        raise InputError(f"{method} has no adapter whose {what} could vary: try {method}+cala")
+        detail = f"{method} has no adapter whose {what} could vary"
+        raise InputError(detail, f"try {method}+cala", field="method")
     kind = ADAPTERS[adapter].adapter
     if choice.only and kind != choice.only:
-        raise InputError(f"{what} does nothing in {method}: it is for the MLP of cala")
+        detail = f"{what} does nothing in {method}"
+        raise InputError(detail, "it is for the MLP of cala", field="method")
 
 
 class TrainedOnce:

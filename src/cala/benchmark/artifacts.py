@@ -43,9 +43,8 @@ import numpy as np
 from scipy.special import softmax
 
 from cala import storage
-from cala.benchmark.courses import Course
-from cala.benchmark.runner import as_learned
-from cala.benchmark.streaming import for_figures
+from cala.benchmark.encoder_sessions import SessionLogits
+from cala.benchmark.scoring import as_learned, for_figures
 from cala.core.cala import similarity
 from cala.core.rows import Array, loaded
 from cala.data.embeddings import Embeddings
@@ -64,12 +63,13 @@ def make_artifact(
     protocol: Protocol,
     draw: ShotDraw,
     draws: Sequence[ShotDraw] = (),
-    course: Course | None = None,
+    sessions: SessionLogits | None = None,
 ) -> dict[str, Array]:
     """Arrays as listed above, for a head fitted to the base session (which is not changed).
 
     draws : those in which β is looked at; only prototypes are made in them, nothing is scored
-    course : of a host that changes its encoder, in `draw`; prototypes are those of its base branch
+    sessions : logits of a host that changes its encoder, in `draw`; prototypes are those of its
+        base branch
     """
     fitted, head = head, head.fork()
     data = as_learned(head, for_figures(data, protocol.n_classes))
@@ -79,9 +79,10 @@ def make_artifact(
     def scored() -> tuple[Array, Array]:
         """Labels of the test rows whose classes are known by now, and their plain logits."""
         seen = data.y_test < len(head.classes)
+        if sessions is None:
+            return data.y_test[seen], head.host.unit_logits(unit[seen])
         session = (len(head.classes) - protocol.base) // protocol.way
-        known = head.host.unit_logits(unit[seen]) if course is None else course.logits[session]
-        return data.y_test[seen], known
+        return data.y_test[seen], sessions.logits[session]
 
     sweep = [_gamma_accuracy(head, *scored(), gammas)]
     for rows in draw.rows:

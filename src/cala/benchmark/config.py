@@ -10,12 +10,8 @@ from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-import numpy as np
-
-from cala.benchmark.sources import Own, Source
+from cala.benchmark.sources import PerHost, Source, host_of
 from cala.core.metric import METRICS
-from cala.core.rows import Features, StoredRows
-from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol
 from cala.errors import InputError
 from cala.heads import HEADS
@@ -58,13 +54,14 @@ class RunConfig:
         if not self.methods or not self.draws or not self.seeds:
             raise InputError("a run needs at least one method, one draw and one seed")
         for name in self.methods:
-            split_name(name)
+            split_name(name)  # raises for an unknown name
         if self.metric is not None:
             check_choice("metric", self.metric, METRICS)
 
     def draws_of(self, method: str) -> tuple[str, ...]:
-        changes = HEADS[split_name(method)[0]].traits.changes_encoder
-        return self.few_draws if changes and self.few_draws is not None else self.draws
+        if self.few_draws is not None and changes_encoder(method):
+            return self.few_draws
+        return self.draws
 
     def shown_draw(self, method: str) -> str:
         """The draw that a method's figures show: the canonical one, or the first."""
@@ -78,17 +75,17 @@ class RunConfig:
     def _stated(self) -> dict[str, Any]:
         """Fields; what is about training in sessions only where a method does that."""
         found = asdict(self)
-        trained = [m for m in self.methods if HEADS[split_name(m)[0]].traits.changes_encoder]
+        trained = [method for method in self.methods if changes_encoder(method)]
         if trained:
             return {**found, "trained_in_sessions": trained}
         del found["few_draws"]
-        if not any(published(split_name(m)[0], self.dataset).session for m in self.methods):
+        if not any(published(host_of(m), self.dataset).session for m in self.methods):
             del found["full_sessions"]
         return found
 
-    def resolved(self, protocol: Protocol, usual: Source, own: Own | None = None) -> dict[str, Any]:
-        """As written to `config.json`; own : embeddings of single hosts"""
-        apart = {host: _stated(found) for host, found in sorted((own or {}).items())}
+    def resolved(self, protocol: Protocol, default: Source, per_host: PerHost) -> dict[str, Any]:
+        """As written to `config.json`."""
+        own = {host: source.described() for host, source in sorted(per_host.items())}
         return {
             "schema": SCHEMA,
             **self._stated(),
@@ -101,41 +98,23 @@ class RunConfig:
                 **({"order": list(protocol.order)} if protocol.order else {}),
             },
             "selection": "validation",
-            "embeddings": _stated(usual),
-            **({"own_embeddings": apart} if apart else {}),
+            "rows": default.rows,
+            "embeddings": default.described(),
+            **({"own_embeddings": own} if own else {}),
             "versions": {name: _version(name) for name in PACKAGES},
             "machine": {"platform": platform.platform(), "cpus": os.cpu_count()},
         }
 
 
+def changes_encoder(method: str) -> bool:
+    """Whether a method's host trains its encoder in sessions."""
+    return HEADS[host_of(method)].traits.changes_encoder
+
+
 def digest(resolved: dict[str, Any]) -> str:
     """Ten hex digits that tell resolved configurations apart, for folder names."""
-    deciding = {k: v for k, v in resolved.items() if k not in ("versions", "machine")}
+    deciding = {k: v for k, v in resolved.items() if k not in ("rows", "versions", "machine")}
     return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:10]
-
-
-def _stated(source: Source) -> dict[str, str]:
-    return {"source": source.name, "fingerprint": fingerprint(source.data)}
-
-
-def fingerprint(data: Embeddings) -> str:
-    """SHA-256 of all that numbers depend on."""
-    digest = hashlib.sha256()
-    parts: list[Features] = [data.x_train, data.y_train, data.x_test, data.y_test]
-    parts += [data.fakes.features, data.fakes.pairs] if data.fakes is not None else []
-    shots = (data.x_shot, data.shot_rows, None if data.fakes is None else data.fakes.shots)
-    parts += [part for part in shots if part is not None]
-    parts += [data.holdout] if data.holdout is not None else []
-    parts += [data.parts[name] for name in sorted(data.parts)]
-    for part in parts:
-        digest.update(str(tuple(part.shape)).encode())
-        if isinstance(part, StoredRows):
-            digest.update(part.fingerprint().encode())
-        else:
-            digest.update(np.ascontiguousarray(part).tobytes())
-    # Names decide which rows are the published shots.
-    digest.update(json.dumps([data.scale, data.names_train]).encode())
-    return digest.hexdigest()
 
 
 def _version(name: str) -> str | None:

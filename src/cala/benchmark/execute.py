@@ -3,108 +3,105 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cala.benchmark.artifacts import describe_artifact, make_artifact, save_artifact
-from cala.benchmark.config import RunConfig
+from cala.benchmark.config import RunConfig, changes_encoder
 from cala.benchmark.costs import SCHEMA as COSTS_SCHEMA
 from cala.benchmark.costs import summarise
-from cala.benchmark.course_files import Courses
-from cala.benchmark.courses import check_images
-from cala.benchmark.draws import make_draw
-from cala.benchmark.folder import RunFolder
-from cala.benchmark.headroom_file import keep_headroom
-from cala.benchmark.runner import Cells, Fit, run_cells, say_session
-from cala.benchmark.sources import Own, Source, host_of, source_of
+from cala.benchmark.encoder_sessions import SessionCache, check_images
+from cala.benchmark.headroom import keep_headroom
+from cala.benchmark.notes import SILENT, RunNote, Watch
+from cala.benchmark.run_folder import RunFolder
+from cala.benchmark.runner import CellPlan, Cells, Fit, Fitted, fit_configured, run_cells
+from cala.benchmark.scoring import one_thread
+from cala.benchmark.sources import host_of
 from cala.benchmark.tables import draws_csv, results_table, session_notes
-from cala.benchmark.threads import one_thread
-from cala.data.protocol import Protocol
+from cala.benchmark.task import BenchTask
 from cala.files import counted, write_text
-from cala.heads import HEADS, Head
 from cala.records import finished
 from cala.results import Results
 from cala.table import latex, markdown
 
 
+@dataclass(frozen=True)
+class FinishedRun:
+    """The results of a run folder, and the configuration of everything in it."""
+
+    results: Results
+    config: dict[str, Any]
+
+    @property
+    def full_sessions(self) -> bool:
+        return bool(self.config.get("full_sessions"))
+
+    def as_json(self, reference: str | None = None) -> dict[str, Any]:
+        """The content of `summary.json`; reference : as for `Results.as_json`"""
+        return {"schema": 1, "config": self.config, **self.results.as_json(reference)}
+
+
 def execute(
     config: RunConfig,
-    usual: Source,
-    protocol: Protocol,
+    task: BenchTask,
     *,
-    own: Own | None = None,
     out: Path,
-    courses: Path | None = None,
-    fit: Fit | None = None,
+    sessions: Path | None = None,
+    fit: Fit = fit_configured,
     cells: Cells = run_cells,
-    progress: Callable[[str], None] = lambda line: None,
-    advance: Callable[[int, int], None] = lambda done, total: None,
-) -> Results:
+    watch: Watch = SILENT,
+) -> FinishedRun:
     """Run what is not there yet, and write everything that follows from the records.
 
-    fit, own : as for `run_cells`
-    cells : what plays cells, in this process or elsewhere; it writes nothing itself
-    courses : folder of courses that this run shares with others; its own by default
-    advance : called with the number of finished cells and of all cells
+    sessions : folder of session logits that this run shares with others; its own by default
+    fit : makes the head of a method and seed
+    cells : runs cells, in this process or elsewhere; it writes nothing itself
     """
     for method in config.methods:
-        if HEADS[host_of(method)].traits.changes_encoder:
-            check_images(host_of(method), source_of(method, usual, own or {}))
-    data = usual.data
-    for name in config.draws:  # what cannot be drawn is said before anything is written
-        make_draw(name, protocol, data.y_train, data.learnable())
-    own = own or {}
-    with RunFolder(out, config.resolved(protocol, usual, own)) as folder:
+        if changes_encoder(method):
+            check_images(host_of(method), task.source_of(method))
+    for name in config.draws:  # raises for what cannot be drawn, before anything is written
+        task.draw(name)
+    resolved = config.resolved(task.protocol, task.default, task.per_host)
+    with RunFolder(out, resolved) as folder:
         if folder.unreadable:
             lines = counted(folder.unreadable, "line")
-            progress(f"note: {lines} of records.jsonl cannot be read; such cells run again")
-        done = finished(folder.records)
-        wanted = config.cells
-        played = Courses(courses or out / "courses", config.full_sessions)
-        advance(len(wanted & done), len(wanted))
-
-        def keep_artifact(method: str, seed: int, head: Head) -> None:
-            path = out / "artifacts" / f"{method}.safetensors"
-            if seed == config.seeds[0] and not path.exists():
-                mine = source_of(method, usual, own)
-                _save(path, head, config, method, mine, protocol, played, progress)
-
-        played_cells = cells(
-            config,
-            usual,
-            protocol,
-            own=own,
-            courses=played,
-            done=done,
-            fit=fit,
-            fitted=keep_artifact,
-            costs=folder.append_cost,
-            progress=progress,
-        )
-        for cell in played_cells:
-            folder.append(cell)
-            advance(len(wanted & finished(folder.records)), len(wanted))
-        keep_headroom(out, config, usual, own, protocol, progress)
+            text = f"{lines} of records.jsonl cannot be read; such cells run again"
+            watch.note(RunNote("unreadable_lines", text))
+        done, wanted = finished(folder.records), config.cells
+        cache = SessionCache(sessions or out / "courses", config.full_sessions)
+        plan = CellPlan(config, task, cache, done, fit)
+        watch.advance(len(wanted & done), len(wanted))
+        for found in cells(plan, watch):
+            if isinstance(found, Fitted):
+                _keep_artifact(out / "artifacts", plan, found, watch)
+                continue
+            folder.append_cost(found.cost)  # before the records: a cell that counts has its cost
+            folder.append(found.records)
+            watch.advance(len(wanted & finished(folder.records)), len(wanted))
+        keep_headroom(out, config, task, watch.status)
         folder.put_in_order()
-        results = Results(folder.records)
-        write_summary(out, folder.config, results)
-        draws = folder.config["draws"]
-        found = summarise(folder.costs, results.methods, draws, finished(folder.records))
-        costs = {"schema": COSTS_SCHEMA, "cost": found}
-        write_text(out / "costs.json", json.dumps(costs, indent=1, ensure_ascii=False) + "\n")
-    return results
+        run = FinishedRun(Results(folder.records), folder.config)
+        write_summary(out, run)
+        costs = summarise(
+            folder.costs, run.results.methods, folder.config["draws"], finished(folder.records)
+        )
+        content = {"schema": COSTS_SCHEMA, "cost": costs}
+        write_text(out / "costs.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    return run
 
 
-def write_summary(out: Path, config: dict[str, object], results: Results) -> None:
+def write_summary(out: Path, run: FinishedRun) -> None:
     """`summary.json` and the tables; made from records alone."""
-    summary = {"schema": 1, "config": config, **results.as_json()}
-    write_text(out / "summary.json", json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
+    text = json.dumps(run.as_json(), indent=1, ensure_ascii=False)
+    write_text(out / "summary.json", text + "\n")
+    results, config = run.results, run.config
     random = results.random_draws()
     draws = random or results.draws
     what = f"Mean of {len(random)} random draws" if random else "Canonical draw"
     over = f" ± 95 % interval {results.covered(draws)}." if len(draws) > 1 else ""
-    notes = session_notes(results, draws, bool(config.get("full_sessions")))
+    notes = session_notes(results, draws, run.full_sessions)
     caption = " ".join([f"{what}, {config.get('split')} images, percent.{over}", *notes])
     table = results_table(results, draws, caption)
     write_text(out / "table.md", markdown(table))
@@ -112,30 +109,24 @@ def write_summary(out: Path, config: dict[str, object], results: Results) -> Non
     write_text(out / "table.csv", draws_csv(results))
 
 
-def _save(
-    path: Path,
-    head: Head,
-    config: RunConfig,
-    method: str,
-    source: Source,
-    protocol: Protocol,
-    courses: Courses,
-    progress: Callable[[str], None],
-) -> None:
-    data, names = source.data, config.draws_of(method)
-    name = config.shown_draw(method)
-    draws = [make_draw(d, protocol, data.y_train, data.learnable()) for d in names]
+def _keep_artifact(folder: Path, plan: CellPlan, fitted: Fitted, watch: Watch) -> None:
+    """Write what figures need of a method, for the first seed and the draw that they show."""
+    config, task, method = plan.config, plan.task, fitted.method
+    path = folder / f"{method}.safetensors"
+    if fitted.seed != config.seeds[0] or path.exists():
+        return
+    data, protocol = task.source_of(method).data, task.protocol
+    draws = [task.draw(name) for name in config.draws_of(method)]
+    shown = task.draw(config.shown_draw(method))
     meta = {
-        **describe_artifact(method, head, data, protocol, draws),
+        **describe_artifact(method, fitted.head, data, protocol, draws),
         "method": method,
-        "draw": name,
-        "seed": config.seeds[0],
+        "draw": shown.name,
+        "seed": fitted.seed,
         "split": config.split,
         "n_base": protocol.base,
     }
-    shown = draws[names.index(name)]
-    said = partial(say_session, progress, f"{method}, seed {config.seeds[0]}: {name}")
     with one_thread():
-        course = courses.of(method, head, source, protocol, shown, config.seeds[0], said)
-        found = make_artifact(head, data, protocol, shown, draws, course)
-    save_artifact(path, found, meta)
+        sessions = plan.session_logits(fitted, shown, watch.status)
+        arrays = make_artifact(fitted.head, data, protocol, shown, draws, sessions)
+    save_artifact(path, arrays, meta)

@@ -1,24 +1,43 @@
 """Headroom: what an oracle that sees test labels could reach. For reports alone.
 
-No method: nothing here has a name in a registry, and nothing that is trained or selected reads it.
+Not a method: nothing here has a name in a registry, and nothing that is trained or selected reads
+it.
 Oracles are fitted to one half of the test images and scored on the other, both ways. What they
 could reach at best lies between that and `fitted`, their accuracy where they were fitted, of which
 a part is only remembered.
 
 Logits are (n, C), columns in order of arrival, the first n_base of them base; `own` (n,) holds each
-image's true column.
+image's true column. `headroom.json` of a run has them for nearest mean, in each of its metrics:
+
+    oracle    what a reader must know: it uses test labels
+    headroom  metric -> draw, images (scored), rates: oracle -> rate -> fraction or null
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
 
-from cala.core.rows import Array
+from cala.benchmark.config import RunConfig
+from cala.benchmark.runner import fit_method
+from cala.benchmark.scoring import for_figures, one_thread
+from cala.benchmark.task import BenchTask
+from cala.core.metric import METRICS
+from cala.core.rows import Array, loaded
+from cala.data.embeddings import Embeddings
+from cala.data.protocol import Protocol, ShotDraw
+from cala.files import write_text
+from cala.heads import default_metric
 from cala.metrics import session_metrics
 
+SCHEMA = 1
+HOST = "nearest-mean"
+ORACLE = "uses test labels; cannot be selected"
 RATES = ("accuracy", "base", "novel", "hm", "ausuc")
 PASSES = 20  # over all novel classes, at most
 LOG_SCALE = 6.0  # bound on the logarithm of a fitted scale
@@ -186,3 +205,70 @@ def _best_step(switch: Array, without: Array, with_it: Array) -> float:
         return float(low + high) / 2
     edge = float(low if np.isfinite(low) else high)
     return edge + np.copysign(1e-6 * max(1.0, abs(edge)), edge)  # just inside
+
+
+def keep_headroom(
+    out: Path,
+    config: RunConfig,
+    task: BenchTask,
+    status: Callable[[str], None] = lambda line: None,
+) -> None:
+    """Write what is missing of a run's `headroom.json`; its draw is the one that figures show."""
+    if not task.protocol.sessions or config.gamma is not None:
+        return  # no novel class to shift; or one run of many that differ in γ alone
+    path = out / "headroom.json"
+    held = _held(path)
+    missing = [metric for metric in _metrics(config, task) if metric not in held]
+    for metric in missing:
+        status(f"headroom, {metric}")
+        with one_thread():
+            held[metric] = _measured(config, task, metric)
+    if missing:
+        content = {"schema": SCHEMA, "oracle": ORACLE, "headroom": held}
+        write_text(path, json.dumps(content, indent=1) + "\n")
+
+
+def _held(path: Path) -> dict[str, Any]:
+    """By metric; nothing where the file is missing or cannot be used."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+        held = found["headroom"].items() if found["schema"] == SCHEMA else ()
+        return {metric: own for metric, own in held if isinstance(own["rates"], dict)}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return {}
+
+
+def _metrics(config: RunConfig, task: BenchTask) -> list[str]:
+    """Metrics of the methods that work on the same embeddings as nearest mean does."""
+    mine = [m for m in config.methods if task.source_of(m) is task.source_of(HOST)]
+    named = {config.metric or default_metric(method) for method in mine}
+    return [metric for metric in METRICS if metric in named or "auto" in named]
+
+
+def _measured(config: RunConfig, task: BenchTask, metric: str) -> dict[str, Any]:
+    data, draw = task.source_of(HOST).data, task.draw(config.shown_draw(HOST))
+    rates, images = measure(data, task.protocol, draw, metric, config.seeds[0])
+    plain = {
+        oracle: {k: None if v != v else v for k, v in found.items()}
+        for oracle, found in rates.items()
+    }
+    return {"draw": draw.name, "images": images, "rates": plain}
+
+
+def measure(
+    data: Embeddings, protocol: Protocol, draw: ShotDraw, metric: str, seed: int = 0
+) -> tuple[dict[str, dict[str, float]], int]:
+    """`headroom` of nearest mean after the last session of a draw, and the images scored."""
+    few = fit_method(HOST, data, protocol, seed=seed, metric=metric)
+    full = few.fork()
+    for rows in draw.rows:
+        few.add(data.shots(rows), data.y_train[rows])
+    learnable = data.learnable()
+    for label in range(protocol.base, protocol.n_classes):
+        rows = np.flatnonzero((data.y_train == label) & learnable)
+        full.add(data.x_train[rows], data.y_train[rows])
+    data = for_figures(data, protocol.n_classes)
+    seen = data.y_test < protocol.n_classes
+    unit, own = few.embed(loaded(data.x_test)[seen]), data.y_test[seen]
+    found = headroom(few.unit_logits(unit), full.unit_logits(unit), own, protocol.base)
+    return found, len(own)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cala.core.rows import Array
+from cala.core.rows import Array, Features, StoredRows
 from cala.data.embeddings import Embeddings
 from cala.errors import InputError, UnknownNameError
 from cala.files import shown
@@ -28,7 +31,7 @@ HOST = re.compile(r"[\w+-]+")  # no dot, no slash, no colon: these make a path o
 
 @dataclass(frozen=True)
 class Source:
-    """Embeddings and the name by which a user knows them: a file's, never its whole path.
+    """Embeddings, and the name by which a user knows them: a file's, never its whole path.
 
     images, encoder : what they were made from, where that is at hand
     """
@@ -38,8 +41,42 @@ class Source:
     images: ImageSet | None = None
     encoder: Encoder | None = None
 
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of everything that results depend on, computed once."""
+        data, digest = self.data, hashlib.sha256()
+        parts: list[Features] = [data.x_train, data.y_train, data.x_test, data.y_test]
+        parts += [data.fakes.features, data.fakes.pairs] if data.fakes is not None else []
+        shots = (data.x_shot, data.shot_rows, None if data.fakes is None else data.fakes.shots)
+        parts += [part for part in shots if part is not None]
+        parts += [data.holdout] if data.holdout is not None else []
+        parts += [data.parts[name] for name in sorted(data.parts)]
+        for part in parts:
+            digest.update(str(tuple(part.shape)).encode())
+            if isinstance(part, StoredRows):
+                digest.update(part.fingerprint().encode())
+            else:
+                digest.update(np.ascontiguousarray(part).tobytes())
+        # Names decide which rows are the published shots.
+        digest.update(json.dumps([data.scale, data.names_train]).encode())
+        return digest.hexdigest()
 
-Own = Mapping[str, Source]
+    @cached_property
+    def rows(self) -> str:
+        """SHA-256 of labels and of what may be learned from: runs that share it share their draws
+        and test images, whatever encoder they use."""
+        data = self.data
+        parts = (data.y_train, data.learnable(), data.y_test)
+        return hashlib.sha256(
+            b"".join(np.ascontiguousarray(p).tobytes() for p in parts)
+        ).hexdigest()
+
+    def described(self) -> dict[str, str]:
+        """As it stands in `config.json`."""
+        return {"source": self.name, "fingerprint": self.fingerprint}
+
+
+PerHost = Mapping[str, Source]
 """Host -> embeddings that serve its methods alone."""
 
 
@@ -52,51 +89,49 @@ def host_of(method: str) -> str:
     return split_name(method)[0]
 
 
-def source_of(method: str, usual: Source, own: Own) -> Source:
-    """The embeddings of a method: its host's own, or the usual ones."""
-    return own.get(host_of(method), usual)
-
-
 @dataclass(frozen=True)
-class Choices:
-    """What a repeated option says: a value for every method, and values for single hosts."""
+class HostOption:
+    """A repeated option: a value for every method, and values for single hosts."""
 
-    usual: str | None = None
-    own: dict[str, str] = field(default_factory=dict)
+    default: str | None = None
+    per_host: dict[str, str] = field(default_factory=dict)
 
 
-def read_choices(option: str, values: Sequence[str], methods: Sequence[str]) -> Choices:
+def parse_host_option(option: str, values: Sequence[str], methods: Sequence[str]) -> HostOption:
     """Sort `VALUE` and `HOST=VALUE`; a host that no method has is refused.
 
     A `=` in a file's name stays part of it unless a head's name stands before it.
 
-    >>> read_choices("--embeddings", ["base.npz", "teen=my.npz"], ["nearest-mean", "teen+cala"])
-    Choices(usual='base.npz', own={'teen': 'my.npz'})
+    >>> parse_host_option("--embeddings", ["base.npz", "teen=my.npz"], ["la", "teen+cala"])
+    HostOption(default='base.npz', per_host={'teen': 'my.npz'})
     """
-    usual: str | None = None
-    own: dict[str, str] = {}
+    name = option.lstrip("-")
+    default: str | None = None
+    per_host: dict[str, str] = {}
     hosts = list(dict.fromkeys(host_of(method) for method in methods))
     for given in values:
         host, value = _split(option, given)
         if host is None:
-            if usual is not None:
+            if default is not None:
                 raise InputError(
-                    f"{option} {shown(usual)} and {shown(value)}: give one for all methods, and "
-                    "others as HOST=…"
+                    f"{option} {shown(default)} and {shown(value)}",
+                    "give one for all methods, and others as HOST=…",
+                    field=name,
                 )
-            usual = value
+            default = value
             continue
-        if host in own:
-            raise InputError(f"{option} {host}=… is given twice: give one for each host")
+        if host in per_host:
+            raise InputError(f"{option} {host}=… is given twice", "give it once", field=name)
         if not value:
-            raise InputError(f"{option} {host}=: nothing stands after the =")
+            raise InputError(f"{option} {host}= has no value", "add one", field=name)
         if host not in hosts:
             raise InputError(
-                f"{option} {shown(given)}: no method of this run has the host {host}: its hosts "
-                f"are {', '.join(hosts)}"
+                f"{option} {shown(given)}: no method of this run has the host {host}",
+                f"its hosts are {', '.join(hosts)}",
+                field=name,
             )
-        own[host] = value
-    return Choices(usual, own)
+        per_host[host] = value
+    return HostOption(default, per_host)
 
 
 def _split(option: str, given: str) -> tuple[str | None, str]:
@@ -106,19 +141,19 @@ def _split(option: str, given: str) -> tuple[str | None, str]:
     if not equals or not HOST.fullmatch(host) or os.path.exists(given):
         return None, given
     try:
-        below = host_of(host)
+        fix = f"{host} is a method, give its host: {host_of(host)}=…"
     except UnknownNameError:
-        message = unknown("host", host, HEADS)
-    else:
-        message = f"{host} is a method, give its host: {below}=…. Known hosts: {', '.join(HEADS)}"
-    raise InputError(f"{option} {shown(given)} is no path, and HOST=… serves a host: {message}")
+        fix = unknown("host", host, HEADS)
+    raise InputError(
+        f"{option} {shown(given)} is neither a path nor HOST=…", fix, field=option.lstrip("-")
+    )
 
 
-def brief(encoder: str) -> str:
-    """An encoder's name without the folders of an absolute path.
+def short_encoder_name(encoder: str) -> str:
+    """An encoder's name without the directories of an absolute path.
 
-    >>> brief("/home/me/bases/alice/encoder.safetensors"), brief("timm:vit")
-    ('alice/encoder.safetensors', 'timm:vit')
+    >>> short_encoder_name("/home/me/bases/alice/encoder.safetensors")
+    'alice/encoder.safetensors'
     """
     door, colon, path = encoder.rpartition(":")
     if not Path(path).is_absolute():
@@ -126,38 +161,31 @@ def brief(encoder: str) -> str:
     return door + colon + "/".join(Path(path).parts[1:][-2:])
 
 
-def check_same_rows(host: str, found: Source, usual: Source) -> None:
+def check_same_rows(host: str, found: Source, default: Source) -> None:
     """Raise unless two embeddings are of the same images in the same order.
 
     Only then are shots and test images the same for all methods.
     """
-    ours, theirs = found.data, usual.data
-    differing = [
-        what
-        for what, first, second in (
-            ("y_train", ours.y_train, theirs.y_train),
-            ("y_test", ours.y_test, theirs.y_test),
-            ("names_train", ours.names_train, theirs.names_train),
-            ("names_test", ours.names_test, theirs.names_test),
-            ("class_names", ours.class_names, theirs.class_names),
-        )
-        if not _same(first, second)
-    ]
+    names = ("y_train", "y_test", "names_train", "names_test", "class_names")
+    differing = [n for n in names if not _same(getattr(found.data, n), getattr(default.data, n))]
     if differing:
         raise InputError(
-            f"{shown(found.name)}, for {host}, differs from {shown(usual.name)} in "
-            f"{', '.join(differing)}: all embeddings of a run must be encoded from the same images "
-            f"in the same order, with `cala encode` or --encoder {host}=…"
+            f"{shown(found.name)}, for {host}, differs from {shown(default.name)} in "
+            f"{', '.join(differing)}",
+            "encode all embeddings of a run from the same images in the same order, with "
+            f"`cala encode` or --encoder {host}=…",
+            code="other_rows",
         )
 
 
-def check_same_queries(host: str, found: Source, usual: Source) -> None:
+def check_same_queries(host: str, found: Source, default: Source) -> None:
     """Raise unless both leave the same training rows to be learned from, in a view for dev."""
-    if not _same(found.data.learnable(), usual.data.learnable()):
+    if not _same(found.data.learnable(), default.data.learnable()):
         raise InputError(
-            f"{shown(found.name)}, for {host}, gives other dev images than {shown(usual.name)}, "
-            "since they mark other rows as held out (holdout), and dev takes base images from "
-            "these: train both encoders with the same held-out images, or leave out --split dev"
+            f"{shown(found.name)}, for {host}, gives other dev images than {shown(default.name)}: "
+            "dev takes base images from the held-out rows (holdout), and these differ",
+            "train both encoders with the same held-out images, or omit --split dev",
+            code="other_queries",
         )
 
 

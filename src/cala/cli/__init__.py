@@ -7,12 +7,15 @@ import inspect
 import signal
 import sys
 import threading
+import warnings
 
 import typer
 
 from cala import __version__
 from cala.cli import (
+    ablate,
     cache,
+    compare,
     data,
     encode,
     evaluate,
@@ -26,9 +29,10 @@ from cala.cli import (
     serve,
     train,
 )
-from cala.errors import CalaError
+from cala.errors import CacheWarning, CalaError
 from cala.files import reason, shown
 
+_python_format = warnings.formatwarning
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 app = typer.Typer(
@@ -50,19 +54,19 @@ def _version(value: bool) -> None:
 @app.callback()
 def _root(
     version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Show the version and stop."
+        False, "--version", callback=_version, is_eager=True, help="Show the version and exit."
     ),
 ) -> None:
     """Teach a frozen vision model new classes from a handful of images."""
 
 
-for group in (fit, predict, evaluate, manage, export, serve):
-    group.register(app)
-run.register(app)
-report.register(app)
-train.register(app)
-encode.register(app)
-lists.register(app)
+for _command in (
+    fit.fit, fit.add, predict.predict, evaluate.evaluate, manage.show, manage.undo, manage.forget,
+    manage.rename, manage.tune, export.export, serve.serve, run.run, compare.compare,
+    ablate.ablate, report.report, train.train, encode.encode, lists.methods, lists.datasets,
+    lists.encoders,
+):  # fmt: skip
+    app.command(name="eval" if _command is evaluate.evaluate else None)(_command)
 app.add_typer(data.app, name="data")
 app.add_typer(cache.app, name="cache")
 
@@ -84,15 +88,29 @@ flow(app)
 
 
 class Stopped(BaseException):
-    """Ctrl-C. The command line library would swallow the usual exception without a word."""
+    """Ctrl-C. The command line library would swallow KeyboardInterrupt silently."""
 
 
 def _stop(*_: object) -> None:
     raise Stopped
 
 
+def _format_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    line: str | None = None,
+) -> str:
+    """Notes for the user are one line; other warnings say where they come from."""
+    if issubclass(category, CacheWarning):
+        return f"note: {message}\n"
+    return _python_format(message, category, filename, lineno, line)
+
+
 def main() -> None:
-    """Entry point: an error of the user's is one line and exit code 2, never a traceback."""
+    """Entry point: a user's error is one line and exit code 2, never a traceback."""
+    warnings.formatwarning = _format_warning
     first = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGINT, _stop) if first else None
     try:
@@ -105,13 +123,13 @@ def main() -> None:
             raise
         where = f" for {shown(error.filename)}" if error.filename else ""
         typer.echo(
-            f"error: {reason(error)}{where}: make room or choose another folder; the same command "
-            "goes on with what is there",
+            f"error: {reason(error)}{where}: free some space or choose another folder, then rerun "
+            "the same command to resume",
             err=True,
         )
         sys.exit(2)
     except (KeyboardInterrupt, Stopped):
-        typer.echo("interrupted; the same command continues where it stopped", err=True)
+        typer.echo("interrupted; rerun the same command to resume", err=True)
         sys.exit(130)
     finally:
         if before is not None:

@@ -7,23 +7,23 @@ import json
 import typer
 
 from cala.cli import bench
-from cala.cli.options import DATASET, BenchOptions, comma_separated, with_bench_options
+from cala.cli.options import DATASET, BenchOptions, comma_separated, with_options
 
 
-@with_bench_options
+@with_options
 def ablate(
     options: BenchOptions,
     what: str = typer.Argument(
         ...,
-        help="gamma, mu, rho, tau, shots (or K), sessions, queries, inputs, loss, optimiser, "
-        "start, clamp or metric.",
+        help="gamma, mu, rho, tau, shots (or K), sessions, queries, inputs, loss, "
+        "optimiser, start, clamp or metric.",
     ),
-    dataset: str = DATASET,
     values: str = typer.Option(..., help="Comma-separated, such as 0,1,10,100."),
+    dataset: str = DATASET,
     method: str = typer.Option("cala", help="The method to vary."),
-    retrain: bool = typer.Option(False, "--retrain", help="γ only: train anew for each value."),
+    retrain: bool = typer.Option(False, "--retrain", help="For gamma: train again for each value."),
 ) -> None:
-    """Vary one choice of an adapter and compare on the same draws.
+    """Vary one setting of an adapter and compare on the same draws.
 
     \b
     gamma           γ of Eq. 8 at inference, trained once at its usual value,
@@ -47,29 +47,28 @@ def ablate(
 
     from cala.benchmark.ablation import CHOICES, TrainedOnce, ablation_configs, choice_name
     from cala.cli.terminal import console
-    from cala.cluster import read_on
+    from cala.cluster import parse_target
     from cala.results import Results
 
-    read_on(options.on)
+    target = parse_target(options.on)
     what = choice_name(what)
-    problem = bench.load(dataset, [method], options)
-    usual = bench.configured(problem, [method], options)
-    configs = ablation_configs(usual, what, comma_separated(values), problem.protocol, retrain)
-    place = bench.place(problem, usual, options, f"-{what}{'-retrain' * retrain}")
+    task = bench.load(dataset, [method], options)
+    usual = bench.configured(task, [method], options)
+    configs = ablation_configs(usual, what, comma_separated(values), task.protocol, retrain)
+    out = bench.run_folder(task, usual, options, f"-{what}{'-retrain' * retrain}")
     fit = TrainedOnce() if what == "gamma" and not retrain else None
     records = []
-    with bench.cells_on(options.on) as cells:
-        run = bench.Runner(problem, options.quiet or options.as_json, cells)
+    with bench.Runner(task, options.silent, target) as runner:
         for value, config in configs.items():
             title = f"{what}={value}"
-            results = run(config, place / title, title, fit, place / "courses")
-            records += [replace(r, method=title) for r in results.records]
+            done = runner.run(config, out / title, title, fit, out / "courses")
+            records += [replace(r, method=title) for r in done.results.records]
     found = Results(records)
     if options.as_json:
         typer.echo(json.dumps(found.as_json(), indent=1, ensure_ascii=False))
         return
-    meaning = "γ of Eq. 8, trained anew for each value" if retrain else CHOICES[what].meaning
+    meaning = "γ of Eq. 8, trained again for each value" if retrain else CHOICES[what].meaning
     screen = console()
     screen.print(f"{what}: {meaning}\n", highlight=False, markup=False)
     bench.print_results(screen, found, options.split)
-    typer.echo(f"\nruns: {place}")
+    typer.echo(f"\nruns: {out}")

@@ -1,38 +1,46 @@
-"""What the commands of the bench do with a problem: run it with progress, and print tables."""
+"""What the commands of the bench share: load a task, run it with progress, print tables."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cala.cli.options import BenchOptions
+from cala.cli.options import BenchOptions, check_test
+from cala.cli.progress import Bars
 from cala.errors import InputError
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from cala.benchmark.config import RunConfig
-    from cala.benchmark.problem import Problem
+    from cala.benchmark.execute import FinishedRun
+    from cala.benchmark.notes import RunNote
     from cala.benchmark.runner import Cells, Fit
-    from cala.benchmark.sources import Choices
+    from cala.benchmark.sources import HostOption
+    from cala.benchmark.task import BenchTask
+    from cala.cluster import ClusterAddress
     from cala.results import Results
 
-READING = ", reading "
 
-
-def load(dataset: str, methods: list[str], options: BenchOptions) -> Problem:
-    from cala.benchmark.problem import Encoding, Numbers, load_problem
-    from cala.benchmark.sources import read_choices
-    from cala.cli.devices import choose_device
+def load(dataset: str, methods: list[str], options: BenchOptions) -> BenchTask:
+    """The task that the options describe; what cannot be used is refused before it is read."""
+    from cala.benchmark.sources import parse_host_option
+    from cala.benchmark.task import Encoding, ProtocolOverrides, load_task
     from cala.cli.progress import progress_bar
 
-    numbers = Numbers(options.base, options.way, options.shot, options.sessions, options.order_seed)
-    files = read_choices("--embeddings", options.embeddings or (), methods)
-    encoders = read_choices("--encoder", options.encoder or (), methods)
-    both = [host for host in files.own if host in encoders.own]
+    check_test(options.test)
+    files = parse_host_option("--embeddings", options.embeddings or (), methods)
+    encoders = parse_host_option("--encoder", options.encoder or (), methods)
+    both = [host for host in files.per_host if host in encoders.per_host]
     if both:
-        raise InputError(f"{both[0]}=… is given to --embeddings and to --encoder: give one of them")
+        raise InputError(
+            f"{both[0]}=… is given to --embeddings and to --encoder",
+            "give one of them",
+            field="encoder",
+        )
 
     def encoded(encoder: str) -> Encoding:
         return Encoding(
@@ -44,183 +52,169 @@ def load(dataset: str, methods: list[str], options: BenchOptions) -> Problem:
             views=options.views,
             shot_views=options.shot_views,
             fakes=options.fakes,
-            device=choose_device(options.device),
+            device=options.device,
         )
 
-    named = encoders.usual
-    if named is None and _implied(dataset, methods, files, encoders, options):
+    named = encoders.default
+    if named is None and _implies_encoding(dataset, methods, files, encoders, options):
         named = Encoding.encoder
-    if options.shot_views and named is None and not encoders.own:
+    if options.shot_views and named is None and not encoders.per_host:
         raise InputError(
             "--shot-views is for images to encode",
             "give it to `cala encode`, which writes it into the embeddings file",
             field="shot_views",
         )
-    own: dict[str, Path | Encoding] = {host: Path(file) for host, file in files.own.items()}
-    own |= {host: encoded(encoder) for host, encoder in encoders.own.items()}
-    with progress_bar("encoding", options.quiet or options.as_json) as advance:
-        return load_problem(
+    per_host: dict[str, Path | Encoding] = {h: Path(file) for h, file in files.per_host.items()}
+    per_host |= {host: encoded(encoder) for host, encoder in encoders.per_host.items()}
+    with progress_bar("encoding", options.silent) as advance:
+        return load_task(
             dataset,
-            None if files.usual is None else Path(files.usual),
+            None if files.default is None else Path(files.default),
             encoding=None if named is None else encoded(named),
-            own=own,
+            per_host=per_host,
             methods=methods,
             draws=options.draws,
             split=options.split,
-            numbers=numbers,
+            overrides=ProtocolOverrides(
+                options.base, options.way, options.shot, options.sessions, options.order_seed
+            ),
             allow_seen=options.allow_seen,
             advance=advance,
         )
 
 
-def _implied(
-    dataset: str, methods: list[str], files: Choices, encoders: Choices, options: BenchOptions
+def _implies_encoding(
+    dataset: str,
+    methods: list[str],
+    files: HostOption,
+    encoders: HostOption,
+    options: BenchOptions,
 ) -> bool:
     """Whether images are encoded for methods without their own, though no encoder is named."""
-    from cala.benchmark.problem import FEATURES, SHIPPED
     from cala.benchmark.sources import host_of
+    from cala.benchmark.task import FEATURES, SHIPPED
 
-    needed = any(host_of(method) not in {**files.own, **encoders.own} for method in methods)
-    if encoders.own:  # --data is for these
-        given = files.usual is not None or dataset.startswith(FEATURES) or dataset in SHIPPED
+    own = {**files.per_host, **encoders.per_host}
+    needed = any(host_of(method) not in own for method in methods)
+    if encoders.per_host:  # --data is for these
+        given = files.default is not None or dataset.startswith(FEATURES) or dataset in SHIPPED
         return needed and not given
     asked = options.data is not None or options.kind is not None
     if asked and not needed:
         raise InputError(
             "--data and --as are for images to encode, and every method has an embeddings file of "
-            "its own: leave them out"
+            "its own",
+            "omit them",
+            field="data",
         )
-    return asked or (needed and files.usual is None and Path(dataset).is_dir())
+    return asked or (needed and files.default is None and Path(dataset).is_dir())
 
 
-def configured(problem: Problem, methods: list[str], options: BenchOptions) -> RunConfig:
+def configured(task: BenchTask, methods: list[str], options: BenchOptions) -> RunConfig:
     from cala.benchmark.config import RunConfig
-    from cala.benchmark.draws import few
+    from cala.benchmark.task import first_draws
 
     return RunConfig(
-        dataset=problem.dataset,
+        dataset=task.dataset,
         methods=tuple(methods),
-        draws=problem.draws,
+        draws=task.draws,
         seeds=tuple(range(options.seeds)),
         split=options.split,
         metric=options.metric,
         scale=options.scale,
-        few_draws=None if options.draws is not None else few(problem.draws),
+        few_draws=None if options.draws is not None else first_draws(task.draws),
         full_sessions=options.full_sessions,
     )
 
 
-def place(problem: Problem, config: RunConfig, options: BenchOptions, what: str = "") -> Path:
-    """The run folder: as given, or named after everything that decides the numbers."""
+def run_folder(task: BenchTask, config: RunConfig, options: BenchOptions, what: str = "") -> Path:
+    """The run folder: as given, or named after everything that decides the results."""
     from cala.benchmark.config import digest
 
     if options.out is not None:
         return options.out
-    resolved = config.resolved(problem.protocol, problem.usual, problem.own)
-    name = re.sub(r"[^\w.+-]+", "_", f"{problem.dataset}{what}").lstrip(".")
+    resolved = config.resolved(task.protocol, task.default, task.per_host)
+    name = re.sub(r"[^\w.+-]+", "_", f"{task.dataset}{what}").lstrip(".")
     return Path("runs") / f"{name}-{digest(resolved)}"
 
 
 class Runner:
-    """Runs configurations of one problem; what is noted twice is said once.
+    """Runs configurations of one task, here or on a cluster; each note is printed once.
 
-    cells : plays them elsewhere than in this process
     Progress and notes go to stderr: stdout is for results.
     """
 
-    def __init__(self, problem: Problem, quiet: bool, cells: Cells | None = None) -> None:
-        self.problem, self.quiet, self.cells = problem, quiet, cells
-        self._said: set[str] = set()
+    def __init__(self, task: BenchTask, quiet: bool, target: ClusterAddress | None = None) -> None:
+        self.task, self.quiet, self.target = task, quiet, target
+        self._cells: Cells | None = None
+        self._open = ExitStack()
+        self._noted: set[RunNote] = set()
 
-    def __call__(
+    def __enter__(self) -> Self:
+        if self.target is not None:
+            from cala.benchmark.ray_cells import RayCells
+            from cala.cluster.ray_cluster import connected
+
+            self._cells = RayCells(self._open.enter_context(connected(self.target)))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._open.close()
+
+    def run(
         self,
         config: RunConfig,
-        place: Path,
+        out: Path,
         title: str = "",
         fit: Fit | None = None,
-        courses: Path | None = None,
-    ) -> Results:
+        sessions: Path | None = None,
+    ) -> FinishedRun:
+        """fit : for this process alone, since a head that it keeps is of no use elsewhere"""
         from cala.benchmark.execute import execute
-        from cala.benchmark.noting import noting
+        from cala.benchmark.notes import Watch
         from cala.benchmark.runner import fit_configured, run_cells
-        from cala.cli.progress import Lines
         from cala.data.progress import progress_to
 
-        with ExitStack() as shown:
-            bar, task = shown.enter_context(_bar(title or "starting", self.quiet))
+        with _CellBar(title, self.quiet) as bar, progress_to(bar.read):
 
-            def note(line: str) -> None:
-                if not self.quiet and line not in self._said:
-                    bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
-                self._said.add(line)
+            def note(found: RunNote) -> None:
+                if found not in self._noted:
+                    bar.print(f"note: {found.text}")
+                self._noted.add(found)
 
-            lines = Lines(lambda line: bar.console.print(line, markup=False, highlight=False))
-            plain = not self.quiet and bar.disable
-
-            def progress(line: str) -> None:
-                if line.startswith("note: "):
-                    note(line)
-                else:
-                    bar.update(task, description=f"{title} {line}".strip())
-
-            def advance(done: int, total: int) -> None:
-                bar.update(task, completed=done, total=total)
-                if plain:
-                    lines(f"{title or 'running'}, cells", done, total)
-
-            def read(what: str, done: int, total: int) -> None:
-                """Rows of shards that a pass over them has read."""
-                said = bar.tasks[0].description.partition(READING)[0]
-                bar.update(task, description=f"{said}{READING}{100 * done // max(total, 1)} %")
-                if plain:
-                    lines(f"{what} rows", done, total)
-
-            shown.enter_context(progress_to(read))
-            for line in self.problem.notes:
-                note(line)
+            for found in self.task.notes:
+                note(found)
             return execute(
                 config,
-                self.problem.usual,
-                self.problem.protocol,
-                own=self.problem.own,
-                out=place,
-                courses=courses,
-                # Elsewhere notes come back as lines, and a head that was kept here is of no use.
-                fit=None if self.cells else noting(fit or fit_configured, note),
-                cells=self.cells or run_cells,
-                progress=progress,
-                advance=advance,
+                self.task,
+                out=out,
+                sessions=sessions,
+                fit=(None if self._cells else fit) or fit_configured,
+                cells=self._cells or run_cells,
+                watch=Watch(note, bar.status, bar.advance),
             )
 
 
-@contextmanager
-def cells_on(on: str) -> Iterator[Cells | None]:
-    """What plays cells where `--on` says; None for this process."""
-    from cala.cluster import read_on
+class _CellBar(Bars):
+    """Finished cells of one run, and what is being done."""
 
-    where = read_on(on)
-    if where is None:
-        yield None
-        return
-    from cala.benchmark.ray_cells import RayCells
-    from cala.cluster.ray_engine import connected
+    def __init__(self, title: str, quiet: bool) -> None:
+        super().__init__(quiet)
+        self._cells, self._title, self._doing = f"{title or 'running'}, cells", title, ""
 
-    with connected(where) as cluster:
-        yield RayCells(cluster)
+    def status(self, doing: str) -> None:
+        self._doing = doing
+        self.describe(self._cells, f"{self._title} {doing}".strip())
 
+    def advance(self, done: int, total: int) -> None:
+        self.show(self._cells, done, total)
 
-@contextmanager
-def _bar(title: str, quiet: bool) -> Iterator[tuple[Any, Any]]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    screen = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    hidden = quiet or not screen.is_terminal
-    with Progress(
-        *columns, TimeElapsedColumn(), console=screen, transient=True, disable=hidden
-    ) as bar:
-        yield bar, bar.add_task(title, total=None)
+    def read(self, what: str, done: int, total: int) -> None:
+        """Rows of shards that a pass over them has read."""
+        if not self.on_terminal:
+            self.show(f"{what} rows", done, total)
+        reading = f"{self._doing}, reading {100 * done // max(total, 1)} %"
+        self.describe(self._cells, f"{self._title} {reading}".strip())
 
 
 def print_results(
@@ -229,8 +223,12 @@ def print_results(
     split: str,
     reference: str | None = None,
     full_sessions: bool | None = None,
+    without: Sequence[str] = (),
 ) -> None:
-    """Every table of some results; reference : what differences are to, the first by default"""
+    """Print every table of some results; differences are to `reference`, or to the first method.
+
+    without : methods whose draws or images differ, so that differences mean nothing
+    """
     from rich.text import Text
 
     from cala.benchmark.tables import LEGEND, differences_table, results_table, session_notes
@@ -247,7 +245,7 @@ def print_results(
         screen.print(TerminalTable(results_table(results, random, title)))
         screen.print()
         chosen = reference or results.methods[0]
-        others = [m for m in results.methods if m != chosen]
+        others = [m for m in results.methods if m != chosen and m not in without]
         pairs = [(m, chosen) for m in others if results.shared_draws([m, chosen], random)]
         if pairs:
             title = (

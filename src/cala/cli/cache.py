@@ -1,4 +1,4 @@
-"""`cala cache info|clear`: look at the cache, or empty it."""
+"""`cala cache info` and `cala cache clear`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import json
 
 import typer
 
-app = typer.Typer(help="Look at the cache, or empty it.", no_args_is_help=True)
+from cala.cli.options import AS_JSON
+
+app = typer.Typer(help="Show the cache, or clear it.", no_args_is_help=True)
 
 
 @app.command()
-def info(as_json: bool = typer.Option(False, "--json", help="For machines.")) -> None:
-    """Show where the cache is and what it holds.
+def info(as_json: bool = AS_JSON) -> None:
+    """Show where the cache is and what is in it.
 
     Example: cala cache info
     """

@@ -6,11 +6,13 @@ import itertools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from cala.cli import bench
-from cala.cli.options import AS_JSON, REFERENCE
+from cala.cli.options import REFERENCE, SUMMARY_AS_JSON
+from cala.cli.photos import note
 from cala.errors import InputError
 from cala.files import shown
 from cala.registry import check_choice
@@ -19,17 +21,20 @@ SEPARATORS = "-_/=+. "
 LONGEST = 8
 SHORTEST = 4
 
+if TYPE_CHECKING:
+    from cala.records import StoredRun
+
 
 def compare(
     runs: list[Path] = typer.Argument(..., help="Run folders."),
     reference: str | None = REFERENCE,
-    as_json: bool = AS_JSON,
+    as_json: bool = SUMMARY_AS_JSON,
 ) -> None:
-    """Put runs side by side; differences are paired.
+    """Show runs side by side, with paired differences.
 
-    Pairs are the draws that runs share.
-    A method that several runs have is named RUN: METHOD, as in the table.
-    A folder of `cala ablate` stands for the runs in it.
+    Pairs are the draws that runs share; runs with other draws or test images than the reference
+    have no differences. A method that several runs have is named RUN: METHOD, as in the table. A
+    folder of `cala ablate` stands for the runs in it.
 
     Example: cala compare runs/a runs/b --reference "b: cala"
     """
@@ -44,30 +49,59 @@ def compare(
     called = _called(find_runs(runs))
     short = short_names(list(called))
     records, briefly, aliases = [], {}, {}
+    images: dict[str, Path] = {}  # the run that a method is of
+    stored: list[StoredRun] = []
     for name, path in called.items():
         run = read_run(path)
-        for note in run.damage:
-            typer.echo(f"note: {shown(name)}: {note}", err=True)
+        for text in run.damage:
+            note(f"{shown(name)}: {text}")
+        stored.append(run)
         for record in run.records:
             full, brief = (f"{n}: {record.method}" for n in (name, short[name]))
             if len(called) == len(runs) == 1:
                 full = brief = record.method
             records.append(replace(record, method=full))
             briefly[full], aliases[full] = brief, (brief, record.method)
+            images[full] = path
     if not records:
         raise InputError("these runs have no finished cell", "finish them with cala run")
-    chosen = None if reference is None else find_method(reference, aliases)
+    chosen = next(iter(images)) if reference is None else find_method(reference, aliases)
+    known = draws_and_images(stored)
+    apart = [method for method in images if known[images[method]] != known[images[chosen]]]
+    if apart:
+        names = ", ".join(briefly[method] for method in apart)
+        note(f"other draws or test images than {briefly[chosen]}, so no differences: {names}")
     if as_json:
         found = Results(records).as_json(chosen)
+        for methods in found.values():
+            for method in methods:
+                if method in apart:
+                    methods[method] |= {"difference_to": None, "difference": None}
         typer.echo(json.dumps(found, indent=1, ensure_ascii=False))
         return
     brief_results = Results([replace(r, method=briefly[r.method]) for r in records])
     screen = console()
-    bench.print_results(screen, brief_results, "the runs'", briefly[chosen] if chosen else None)
+    without = [briefly[method] for method in apart]
+    bench.print_results(screen, brief_results, "the runs'", briefly[chosen], without=without)
     if len(called) > 1:
         screen.print()
         for name, path in called.items():
             screen.print(Text(f"{short[name]}: {shown(path)}"))
+
+
+def draws_and_images(runs: Sequence[StoredRun]) -> dict[Path, str]:
+    """For each run a text that is the same for runs with the same draws and test images.
+
+    Rows count if all runs state them; older runs are known by numbers of images alone.
+    """
+    stated = all("rows" in run.config for run in runs)
+    found = {}
+    for run in runs:
+        protocol = {k: v for k, v in run.config["protocol"].items() if k != "name"}
+        counts = sorted({(record.session, record.n_images) for record in run.records})
+        rows = run.config["rows"] if stated else None
+        found[run.path] = json.dumps([protocol, run.config.get("split"), rows, counts])
+    return found
 
 
 def _called(runs: list[Path]) -> dict[str, Path]:

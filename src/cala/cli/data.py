@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from cala.cli.options import KIND
+from cala.cli.options import AS_JSON, KIND
 from cala.cli.progress import progress
 from cala.files import counted, preview, shown
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cala.data.check import Coverage, DataReport
 
 app = typer.Typer(
-    help="Look at image sets and embeddings, or fetch sets.",
+    help="Check image sets and embeddings, or download sets.",
     no_args_is_help=True,
 )
 
@@ -32,23 +32,25 @@ def check(
     dataset: str | None = KIND,
     limit: int = typer.Option(5, "--limit", min=1, help="Names shown per finding."),
     max_pixels: int | None = typer.Option(
-        None, "--max-pixels", min=1, help="Images with more are refused.", show_default=False
+        None, "--max-pixels", min=1, help="Refuse images with more pixels."
     ),
-    as_json: bool = typer.Option(False, "--json", help="Everything found, for machines."),
+    as_json: bool = AS_JSON,
 ) -> None:
-    """Say what is at PATH, and what is wrong with it.
+    """Show what is at PATH, and what is wrong with it.
 
-    Of images: counts, resolution, what the protocol lacks, bad and double ones.
+    For images: counts, resolution, what the protocol lacks, unreadable and duplicate ones.
 
-    Of embeddings: classes, rows, dimension, scale, held-out rows, fake classes, names.
-    Exit code 1 if images cannot be used or the set cannot be opened.
+    For embeddings: classes, rows, dimension, scale, held-out rows, fake classes, names.
+    The exit code is 1 if images cannot be used or the set cannot be opened.
 
     Example: cala data check ~/CUB_200_2011
     """
-    from cala.data.check import check as look
+    from cala.data.check import check_data
 
     with progress(as_json):
-        report = look(path, dataset, **({} if max_pixels is None else {"max_pixels": max_pixels}))
+        report = check_data(
+            path, dataset, **({} if max_pixels is None else {"max_pixels": max_pixels})
+        )
     if as_json:
         typer.echo(json.dumps(report.as_json(), indent=1, ensure_ascii=False))
     else:

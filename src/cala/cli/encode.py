@@ -3,173 +3,204 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from cala.cli.options import ALLOW_SEEN, KIND, ON, SHOT_VIEWS, TEST, VIEWS
+from cala.cli.options import (
+    ALLOW_SEEN,
+    BASE_CLASSES,
+    DEVICE,
+    KIND,
+    ON,
+    QUIET,
+    SHOT_VIEWS,
+    SKIP_BAD_IMAGES,
+    TEST,
+    THREADS,
+    VIEWS,
+    check_test,
+    options_class,
+    with_options,
+)
+from cala.errors import InputError
+
+if TYPE_CHECKING:
+    from cala.data.images import ImageSet
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(encode)
+@options_class
+class EncodeOptions:
+    """The options of `cala encode`."""
 
-
-def encode(
-    dataset: str = typer.Argument(..., help="A folder of images, or a benchmark's name."),
+    dataset: str = typer.Argument(..., help="A folder of images, or a benchmark's name.")
     out: Path = typer.Option(
         ...,
         "-o",
         "--out",
-        help="Embeddings file (.npz, .safetensors), or a folder NAME.shards that is "
-        "written part by part, for collections of any size.",
-    ),
+        help="Embeddings file (.npz, .safetensors), or a folder NAME.shards, written part "
+        "by part, for collections of any size.",
+    )
     encoder: str = typer.Option(
         "efficientnet-lite0",
-        help="`cala encoders` lists them; or a file of `cala train`. Default: efficientnet-lite0",
+        help="`cala encoders` lists them; or a file of `cala train` (default: efficientnet-lite0).",
         show_default=False,
-    ),
-    data: Path | None = typer.Option(
-        None, help="Folder of the benchmark's images.", show_default=False
-    ),
-    base: int | None = typer.Option(
-        None, help="Base classes (default: the benchmark's, or all).", show_default=False
-    ),
-    tta: str = typer.Option("none", help="flip averages each image with its mirror image."),
-    views: int | None = VIEWS,
-    shot_views: int = SHOT_VIEWS,
+    )
+    data: Path | None = typer.Option(None, help="Folder of the benchmark's images.")
+    base: int | None = BASE_CLASSES
+    tta: str = typer.Option("none", help="flip: average each image with its mirror image.")
+    views: int | None = VIEWS
+    shot_views: int = SHOT_VIEWS
     fakes: int = typer.Option(
         600,
         min=0,
-        help="Fake classes mixed from base images, 0 for none; more, of fewer images each, where "
-        "classes have few images.",
-    ),
-    fake_images: int = typer.Option(25, min=1, help="Images per fake class, at the most."),
-    seed: int = typer.Option(0, min=0, help="Seed of the fake classes."),
-    kind: str | None = KIND,
-    test: float | None = TEST,
-    allow_seen: bool = ALLOW_SEEN,
-    half: bool = typer.Option(False, help="Store half precision."),
+        help="Fake classes to mix from base images, 0 for none; if classes have few "
+        "images, more fake classes of fewer images are mixed.",
+    )
+    fake_images: int = typer.Option(25, min=1, help="Most images per fake class.")
+    seed: int = typer.Option(0, min=0, help="Seed of the fake classes.")
+    kind: str | None = KIND
+    test: float | None = TEST
+    allow_seen: bool = ALLOW_SEEN
+    half: bool = typer.Option(False, help="Store half precision.")
     shard_rows: int = typer.Option(
-        4096, min=1, help="NAME.shards: images per shard, and lost at most when stopped."
-    ),
-    on: str = ON,
-    skip_bad: bool = typer.Option(False, help="Leave out images that cannot be read."),
-    device: str = typer.Option("auto", help="cpu, cuda, cuda:1, mps or auto."),
-    threads: int | None = typer.Option(None, min=1, help="Processor threads.", show_default=False),
-    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
-) -> None:
+        4096, min=1, help="For NAME.shards: images per shard, and the most that a stop loses."
+    )
+    on: str = ON
+    skip_bad: bool = SKIP_BAD_IMAGES
+    device: str = DEVICE
+    threads: int | None = THREADS
+    quiet: bool = QUIET
+
+
+@with_options
+def encode(options: EncodeOptions) -> None:
     """Encode every image of a set once, and write an embeddings file.
 
-    Stopped at any moment, the same command goes on: what was encoded before comes from the cache,
-    or is in NAME.shards already.
+    Stopped at any moment, the same command resumes: what was encoded before is in the cache, or in
+    NAME.shards.
 
     Example: cala encode photos/ --encoder efficientnet-lite0 --test 0.2 -o photos.npz
 
     Many: cala encode photos/ -o photos.shards --half --on ray:10.0.0.1:6379
     """
-    from contextlib import ExitStack
-
     import numpy as np
 
-    from cala.cli.devices import choose_device
-    from cala.cli.progress import progress, progress_bar
-    from cala.cluster import read_on
-    from cala.cluster.ray_engine import connected
+    from cala.cli.progress import progress_bar
+    from cala.cluster import parse_target
     from cala.data.embedding_files import check_target
-    from cala.data.embeddings import save_embeddings
     from cala.data.protocol import base_classes
-    from cala.data.sets import locate, open_images
+    from cala.data.sets import locate
     from cala.data.shards import is_shards
-    from cala.encoders.encode import encode_set
-    from cala.encoders.encode_shards import encode_shards
-    from cala.encoders.ray_shards import on_ray
-    from cala.encoders.registry import load_encoder, located
-    from cala.errors import InputError
     from cala.files import counted, shown
 
-    if threads is not None:
-        import torch
-
-        torch.set_num_threads(threads)
-    where = read_on(on)
-    if where is not None and not is_shards(out):
+    out, shards = options.out, is_shards(options.out)
+    target = parse_target(options.on)
+    if target is not None and not shards:
         raise InputError(
-            f"--on {on} writes shards: give -o NAME.shards instead of {shown(out.name)}"
+            f"--on {options.on} writes shards",
+            f"give -o NAME.shards instead of {shown(out.name)}",
+            field="out",
         )
-    if is_shards(out) and shot_views:
+    if shards and options.shot_views:
         raise InputError(
             f"shots of several views cannot be in {shown(out.name)}",
             "write NAME.npz or NAME.safetensors",
             field="shot_views",
         )
-    if not is_shards(out):
+    if not shards:
         check_target(out)
-    model = load_encoder(encoder, choose_device(device), views)
-    path, kind = locate(dataset, data, kind)
+    path, kind = locate(options.dataset, options.data, options.kind)
+    images = open_set(path, kind, options.test, options.skip_bad, options.quiet)
+    if not len(images.test):
+        hint = "; --test 0.2 holds some back" * (images.name == "folder")
+        text = f"note: {shown(path)} has no test images, which `cala run` needs{hint}"
+        typer.echo(text, err=True)
+    settings: dict[str, Any] = {
+        "base": range(base_classes(images.name, len(images.classes), options.base)),
+        "novel": () if options.allow_seen else None,
+        "tta": options.tta,
+        "pairs": options.fakes,
+        "fake_images": options.fake_images,
+        "seed": options.seed,
+    }
+    later = np.flatnonzero(~np.isin(images.train.labels, settings["base"]))
+    if options.shot_views and not len(later):
+        raise InputError(
+            "every class is a base class, so there are no shots", "give --base", field="base"
+        )
+    # Everything above is cheap; torch is imported from here on.
+    from cala.encoders.registry import load_encoder, located
+
+    if options.threads is not None:
+        import torch
+
+        torch.set_num_threads(options.threads)
+    model = load_encoder(options.encoder, options.device, options.views)
+    with ExitStack() as around:
+        around.enter_context(_skip_bad_hint(shards))
+        text = f"encoding {shown(path.resolve().name)}"
+        settings["advance"] = around.enter_context(progress_bar(text, options.quiet))
+        if shards:
+            from cala.encoders.encode_shards import encode_shards
+
+            work = None
+            if target is not None:
+                from cala.cluster.ray_cluster import connected
+                from cala.encoders.ray_shards import on_ray
+
+                cluster = around.enter_context(connected(target))
+                uri = located(options.encoder)
+                work = on_ray(cluster, uri, model, options.views, options.threads)
+            rows, half = options.shard_rows, options.half
+            encode_shards(images, model, out, half=half, rows=rows, work=work, **settings)
+            count = len(images.train), len(images.test)
+        else:
+            from cala.data.embeddings import save_embeddings
+            from cala.encoders.encode import encode_set
+
+            found = encode_set(
+                images,
+                model,
+                shot_views=options.shot_views,
+                shot_rows=later if options.shot_views else (),
+                **settings,
+            )
+            save_embeddings(out, found, half=options.half)
+            count = len(found.x_train), len(found.x_test)
+    typer.echo(
+        f"{out}: {count[0]:,} training and {count[1]:,} test images, "
+        f"{counted(len(images.classes), 'class')}, {model.dim} dimensions"
+    )
+
+
+def open_set(
+    path: Path, kind: str | None, test: float | None, skip_bad: bool, quiet: bool
+) -> ImageSet:
+    """Open an image set with progress, and print which images were skipped."""
+    from cala.cli.progress import progress
+    from cala.data.sets import open_images
+
+    check_test(test)
     options: dict[str, Any] = {} if test is None else {"holdout": test}
     with progress(quiet):
         images = open_images(path, kind, on_bad="skip" if skip_bad else "raise", **options)
     for bad in images.skipped:
         typer.echo(f"left out: {bad.name} ({bad.why})", err=True)
-    if not len(images.test):
-        share = "; --test 0.2 holds some back" if images.name == "folder" else ""
-        note = f"note: {shown(path)} has no test images, which `cala run` needs{share}"
-        typer.echo(note, err=True)
-    settings: dict[str, Any] = {
-        "base": range(base_classes(images.name, len(images.classes), base)),
-        "novel": () if allow_seen else None,
-        "tta": tta,
-        "pairs": fakes,
-        "fake_images": fake_images,
-        "seed": seed,
-    }
-    with ExitStack() as around:
-        around.enter_context(_bad_images(is_shards(out)))
-        advance = around.enter_context(
-            progress_bar(f"encoding {shown(path.resolve().name)}", quiet)
-        )
-        if is_shards(out):
-            work = None
-            if where is not None:
-                cluster = around.enter_context(connected(where))
-                work = on_ray(cluster, located(encoder), model, views, threads)
-            encode_shards(
-                images, model, out, half=half, rows=shard_rows, work=work, advance=advance,
-                **settings,
-            )  # fmt: skip
-            typer.echo(
-                f"{out}: {len(images.train):,} training and {len(images.test):,} test images, "
-                f"{counted(len(images.classes), 'class')}, {model.dim} dimensions"
-            )
-            return
-        later = np.flatnonzero(~np.isin(images.train.labels, settings["base"]))
-        if shot_views and not len(later):
-            raise InputError(
-                "no class comes later, so there are no shots", "give --base", field="base"
-            )
-        found = encode_set(
-            images, model, advance=advance, shot_views=shot_views,
-            shot_rows=later if shot_views else (), **settings,
-        )  # fmt: skip
-    save_embeddings(out, found, half=half)
-    typer.echo(
-        f"{out}: {len(found.x_train):,} training and {len(found.x_test):,} test images, "
-        f"{counted(len(images.classes), 'class')}, {model.dim} dimensions"
-    )
+    return images
 
 
 @contextmanager
-def _bad_images(shards: bool) -> Iterator[None]:
+def _skip_bad_hint(shards: bool) -> Iterator[None]:
     """Say what to do about an image that cannot be read."""
     from cala.data.decoding import ImageError
-    from cala.errors import InputError
 
     try:
         yield
     except ImageError as error:
-        kept = ", which begins the folder anew: delete it first" if shards else ""
+        again = ", after deleting the folder" if shards else ""
         raise InputError(
-            f"{error}. Mend it, or leave out such images with --skip-bad{kept}"
+            str(error), f"fix it, or skip such images with --skip-bad{again}", code="bad_image"
         ) from error

@@ -8,48 +8,49 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from cala.cli.own import AS_JSON, DEVICE, ENCODER, MODEL, QUIET, TRUST, note, percent
+from cala.cli.options import AS_JSON, DEVICE
+from cala.cli.photos import (
+    ENCODER,
+    MODEL,
+    QUIET_HINTS,
+    REJECT,
+    SKIP_BAD,
+    TRUST,
+    bad_photo,
+    note,
+    percent,
+)
 
 if TYPE_CHECKING:
     from cala.model.evaluation import Evaluation
 
 
-def register(app: typer.Typer) -> None:
-    app.command(name="eval")(evaluate)
-
-
 def evaluate(
     model: Path = MODEL,
     photos: Path = typer.Argument(..., help="A folder with one folder of photos per class."),
-    reject: float | None = typer.Option(
-        None,
-        help="Share of genuine photos that may be called unknown (default: the model's).",
-        show_default=False,
-    ),
+    reject: float | None = REJECT,
     mistakes: int = typer.Option(10, min=0, help="How many confusions to list."),
-    skip_bad: bool = typer.Option(False, "--skip-bad", help="Leave out unreadable photos."),
+    skip_bad: bool = SKIP_BAD,
     encoder: str | None = ENCODER,
     trust_encoder: str | None = TRUST,
     device: str = DEVICE,
     as_json: bool = AS_JSON,
-    quiet: bool = QUIET,
+    quiet: bool = QUIET_HINTS,
 ) -> None:
     """Test a model on labelled photos that it has not learned from.
 
-    Folders named like a class of the model test that class; all other folders are strangers, and
-    test whether the model knows what it does not know.
+    Folders named like a class of the model test that class. All other folders are strangers: they
+    test whether the model answers 'unknown'.
 
     Example: cala eval birds photos/test/
     """
-    from cala.cli.devices import choose_device
     from cala.cli.progress import counting
-    from cala.errors import InputError
     from cala.files import shown
     from cala.model import load
     from cala.model.photos import labelled_files, with_readable
     from cala.model.version import plain_name
 
-    opened = load(model, encoder=encoder, device=choose_device(device), trust_encoder=trust_encoder)
+    opened = load(model, encoder=encoder, device=device, trust_encoder=trust_encoder)
     notes: list[str] = []
     paths, names = labelled_files(photos, "test", notes)
     label = dict(zip(paths, names, strict=True))
@@ -62,12 +63,10 @@ def evaluate(
         )
     if found is None or (bad and not skip_bad):
         path, reason = bad[0]
-        raise InputError(
-            f"{shown(path)}: {reason}. Mend or remove it, or leave out such photos with --skip-bad"
-        )
+        raise bad_photo(f"{shown(path)}: {reason}")
     if as_json:
-        said = {"model": str(model), "version": opened.version, **found.to_json(), "notes": notes}
-        typer.echo(json.dumps(said))
+        summary = {"model": str(model), "version": opened.version, **found.to_json()}
+        typer.echo(json.dumps({**summary, "notes": notes}))
         return
     for text in notes:
         note(text)
@@ -84,8 +83,8 @@ def _print(found: Evaluation, most: int, strangers: list[str]) -> None:
 
     if found.learned_from:
         note(
-            f"{found.learned_from} of these photos taught the model: its results on them are too "
-            "good"
+            f"the model learned from {found.learned_from} of these photos: its results on them are "
+            "too good"
         )
     for text, kind, share in (("known", "known", found.known), ("new", "new", found.new)):
         count = found.counted(kind)

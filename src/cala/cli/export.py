@@ -1,4 +1,4 @@
-"""`cala export`: a model for programs that have neither cala nor torch."""
+"""`cala export`: a model for programs without cala and torch."""
 
 from __future__ import annotations
 
@@ -7,26 +7,23 @@ from pathlib import Path
 
 import typer
 
-from cala.cli.own import AS_JSON, ENCODER, MODEL, QUIET, TRUST
-
-
-def register(app: typer.Typer) -> None:
-    app.command()(export)
+from cala.cli.options import AS_JSON
+from cala.cli.photos import ENCODER, MODEL, QUIET_HINTS, TRUST
 
 
 def export(
     model: Path = MODEL,
-    onnx: Path = typer.Option(..., "--onnx", help="The file to write; it ends in .onnx."),
-    force: bool = typer.Option(False, "--force", help="Replace files that are there."),
+    onnx: Path = typer.Option(..., "--onnx", help="The file to write, ending in .onnx."),
+    force: bool = typer.Option(False, "--force", help="Overwrite existing files."),
     encoder: str | None = ENCODER,
     trust_encoder: str | None = TRUST,
     as_json: bool = AS_JSON,
-    quiet: bool = QUIET,
+    quiet: bool = QUIET_HINTS,
 ) -> None:
     """Write a model with its encoder as one ONNX file.
 
-    The file can still learn new classes; docs/export.md shows how, in ten lines without torch. A
-    table with the weights of all classes is written beside it, as .npz.
+    The file can still learn new classes; docs/export.md shows how, in ten lines without torch. The
+    weights of all classes are written beside it, as .npz.
 
     Example: cala export birds --onnx birds.onnx
     """
@@ -37,7 +34,7 @@ def export(
     opened = load(model, encoder=encoder, trust_encoder=trust_encoder)
     done = export_onnx(opened, onnx, force=force)
     if as_json:
-        said = {
+        summary = {
             "model": str(model),
             "onnx": str(done.path),
             "table": str(done.table),
@@ -46,7 +43,7 @@ def export(
             "opset": done.opset,
             "difference": done.difference,
         }
-        typer.echo(json.dumps(said))
+        typer.echo(json.dumps(summary))
         return
     typer.echo(f"{shown(done.path)}: {done.classes} classes, {done.bytes / 1e6:.1f} MB")
     if not quiet:

@@ -7,78 +7,66 @@ from pathlib import Path
 
 import typer
 
-from cala.cli.options import SHOT_VIEWS
-from cala.cli.own import (
-    AS_JSON,
-    DEVICE,
+from cala.cli.options import AS_JSON, DEVICE, SHOT_VIEWS
+from cala.cli.photos import (
     ENCODER,
+    KEEP_THUMBNAILS,
     MODEL,
-    QUIET,
+    QUIET_HINTS,
     SKIP_BAD,
-    THUMBNAILS,
     TRUST,
     note,
-    photos_named,
+    skip_bad_hint,
 )
-
-
-def register(app: typer.Typer) -> None:
-    app.command()(fit)
-    app.command()(add)
 
 
 def fit(
     photos: Path = typer.Argument(..., help="A folder with one folder of photos per class."),
-    out: Path = typer.Option(..., "-o", "--out", help="The model: a folder that is made."),
+    out: Path = typer.Option(..., "-o", "--out", help="The model: a folder to create."),
     encoder: str = typer.Option(
         "efficientnet-lite0", help="`cala encoders` lists them; or a file of `cala train`."
     ),
     method: str = typer.Option("auto", help="`cala methods` lists them."),
-    metric: str | None = typer.Option(
-        None, help="cosine or whitened (default: the method's own).", show_default=False
-    ),
+    metric: str | None = typer.Option(None, help="cosine or whitened (default: the method's own)."),
     expect: int | None = typer.Option(
-        None,
-        min=1,
-        help="Classes you will add in all (default: 2/3 of the known ones).",
-        show_default=False,
+        None, min=1, help="How many classes you will add in all (default: 2/3 of the known ones)."
     ),
     objective: str = typer.Option("accuracy", help="accuracy or harmonic: see `cala tune`."),
     max_base_loss: float | None = typer.Option(
-        None, help="Accuracy that known classes may lose, such as 0.01.", show_default=False
+        None, help="Accuracy that known classes may lose, such as 0.01."
     ),
-    reject: float = typer.Option(0.05, help="Share of genuine photos that may be called unknown."),
+    reject: float = typer.Option(
+        0.05, help="Fraction of photos of known classes that may be called unknown."
+    ),
     fakes: str = typer.Option(
-        "image", help="image: mix up to 2,000 images; a number: up to so many; feature: none."
+        "image", help="image: mix up to 2,000 images; a number: up to that many; feature: none."
     ),
-    tta: str = typer.Option("none", help="flip: look at the mirror image of each photo too."),
+    tta: str = typer.Option("none", help="flip: use the mirror image of each photo too."),
     shot_views: int = SHOT_VIEWS,
     adapt: float = typer.Option(
         0,
         min=0,
-        help="Adapt the encoder to these photos first, for so many minutes of processor time; it "
-        "is used if held-out photos gain.",
+        help="Adapt the encoder to these photos first, for this many minutes of processor time; "
+        "the result is used if held-out photos gain.",
     ),
-    seed: int = typer.Option(0, min=0, help="Of the mixed images and the adapter's training."),
+    seed: int = typer.Option(0, min=0, help="Seed of the mixed images and the adapter's training."),
     skip_bad: bool = SKIP_BAD,
-    keep_thumbnails: bool = THUMBNAILS,
+    keep_thumbnails: bool = KEEP_THUMBNAILS,
     device: str = DEVICE,
     as_json: bool = AS_JSON,
-    quiet: bool = QUIET,
+    quiet: bool = QUIET_HINTS,
 ) -> None:
     """Learn the classes you have: one folder of photos per class.
 
-    Photos are looked at once and not kept; stopped at any moment, the same command goes on where
-    it was.
+    Photos are encoded once and not kept. Stopped at any moment, the same command resumes.
 
     Example: cala fit photos/known/ -o birds
     """
-    from cala.cli.devices import choose_device
     from cala.cli.progress import progress_bar
     from cala.files import shown
     from cala.model import fit as make
 
-    with photos_named(), progress_bar("photos and mixed images", quiet) as advance:
+    with skip_bad_hint(), progress_bar("photos and mixed images", quiet) as advance:
         model = make(
             photos,
             out,
@@ -96,18 +84,18 @@ def fit(
             seed=seed,
             skip_bad=skip_bad,
             keep_thumbnails=keep_thumbnails,
-            device=choose_device(device),
+            device=device,
             advance=advance,
         )
     if as_json:
-        said = {
+        summary = {
             "model": str(out),
             "version": 1,
             "classes": len(model.classes),
             "photos": len(model.current.photos),
             "notes": [str(one) for one in model.notes],
         }
-        typer.echo(json.dumps(said))
+        typer.echo(json.dumps(summary))
         return
     for one in model.notes:
         note(str(one))
@@ -124,31 +112,28 @@ def add(
     photos: list[Path] = typer.Argument(
         ..., help="A folder with one folder per class; or photos, with --as."
     ),
-    name: str | None = typer.Option(
-        None, "--as", help="What these photos show, where no folder says it.", show_default=False
-    ),
+    name: str | None = typer.Option(None, "--as", help="The class that these photos show."),
     skip_bad: bool = SKIP_BAD,
-    keep_thumbnails: bool = THUMBNAILS,
+    keep_thumbnails: bool = KEEP_THUMBNAILS,
     encoder: str | None = ENCODER,
     trust_encoder: str | None = TRUST,
     device: str = DEVICE,
     as_json: bool = AS_JSON,
-    quiet: bool = QUIET,
+    quiet: bool = QUIET_HINTS,
 ) -> None:
     """Teach new classes, or give a known class more photos.
 
-    Nothing that the model knows about other classes changes. A photo that it has learned from
-    before is noticed and not counted twice.
+    Other classes do not change. A photo that the model has learned from before is not counted
+    twice.
 
     Examples: cala add birds photos/new/ · cala add birds img*.jpg --as kingfisher
     """
-    from cala.cli.devices import choose_device
     from cala.cli.progress import counting
-    from cala.files import shown
+    from cala.files import counted, shown
     from cala.model import load
     from cala.model.photos import find_files, labelled_files
 
-    opened = load(model, encoder=encoder, device=choose_device(device), trust_encoder=trust_encoder)
+    opened = load(model, encoder=encoder, device=device, trust_encoder=trust_encoder)
     notes: list[str] = []
     if name is not None:
         paths = find_files(photos)
@@ -159,12 +144,12 @@ def add(
             found, labels = labelled_files(folder, notes=notes)
             paths += found
             names += labels
-    with photos_named(), counting("looking at photos", len(paths), quiet) as count:
+    with skip_bad_hint(), counting("looking at photos", len(paths), quiet) as count:
         added = opened.add(
             paths, names, skip_bad=skip_bad, keep_thumbnails=keep_thumbnails, advance=count
         )
     if as_json:
-        said = {
+        summary = {
             "model": str(model),
             "version": added.version,
             "photos": added.photos,
@@ -174,24 +159,24 @@ def add(
             "skipped": added.skipped,
             "notes": notes,
         }
-        typer.echo(json.dumps(said))
+        typer.echo(json.dumps(summary))
         return
     for text in (*notes, *(f"left out {bad}" for bad in added.skipped)):
         note(text)
     for label, other in added.alike.items():
         note(
-            f"'{shown(label)}' is a new class beside '{shown(other)}'; if that was meant, "
-            f"`cala undo {shown(model)}`, and add the photos to '{shown(other)}'"
+            f"'{shown(label)}' is a new class beside '{shown(other)}'; if you meant the latter, "
+            f"run `cala undo {shown(model)}` and add the photos to '{shown(other)}'"
         )
     if added.again:
         note(f"{added.again} photos were known already and were not counted again")
     if not added.photos:
         typer.echo(f"{shown(model)}: nothing new")
         return
-    for label, count_ in added.photos.items():
-        photos_ = "photo" if count_ == 1 else "photos"
-        said_ = f"new class, {count_}" if label in added.new else f"{count_} more"
-        typer.echo(f"{shown(label)}: {said_} {photos_}")
+    for label, photos_ in added.photos.items():
+        new = label in added.new
+        amount = counted(photos_, "photo" if new else "more photo")
+        typer.echo(f"{shown(label)}: {'new class, ' * new}{amount}")
     if not quiet:
         typer.echo(
             f"{shown(model)} knows {len(opened.classes)} classes now (version {added.version}); "

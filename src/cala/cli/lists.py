@@ -8,14 +8,7 @@ import textwrap
 
 import typer
 
-
-def register(app: typer.Typer) -> None:
-    app.command()(methods)
-    app.command()(datasets)
-    app.command()(encoders)
-
-
-AS_JSON = typer.Option(False, "--json", help="For machines.")
+from cala.cli.options import AS_JSON
 
 
 def methods(as_json: bool = AS_JSON) -> None:

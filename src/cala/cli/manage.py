@@ -8,15 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from cala.cli.own import AS_JSON, MODEL, note, percent
+from cala.cli.options import AS_JSON
+from cala.cli.photos import MODEL, REJECT, note, percent
 
 if TYPE_CHECKING:
     from cala.model import Model
-
-
-def register(app: typer.Typer) -> None:
-    for command in (show, undo, forget, rename, tune):
-        app.command()(command)
 
 
 def show(
@@ -25,8 +21,8 @@ def show(
 ) -> None:
     """List a model's classes as they arrived, and every change.
 
-    β is what the adapter adds to a new class; the closest class is the one that its prototype is
-    most similar to.
+    β is what the adapter adds to a new class; the closest class is the one with the most similar
+    prototype.
 
     Example: cala show birds
     """
@@ -43,12 +39,12 @@ def show(
 
 def undo(
     model: Path = MODEL,
-    redo: bool = typer.Option(False, "--redo", help="Take the last undo back instead."),
+    redo: bool = typer.Option(False, "--redo", help="Reverse the last undo instead."),
     as_json: bool = AS_JSON,
 ) -> None:
     """Go back by one change; again, by one more.
 
-    Where the newest version is damaged, this goes back to the last one that is whole.
+    If the newest version is damaged, this goes back to the last intact one.
 
     Example: cala undo birds
     """
@@ -57,7 +53,7 @@ def undo(
 
     store = Store(model)
     version = store.redo() if redo else store.undo()
-    _say(load(model).cleared(), version, "redo" if redo else "undo", as_json)
+    _report(load(model).cleared(), version, "redo" if redo else "undo", as_json)
 
 
 def forget(
@@ -65,50 +61,42 @@ def forget(
     name: str = typer.Argument(..., help="The class to remove."),
     as_json: bool = AS_JSON,
 ) -> None:
-    """Remove a class; the others stay as they are.
+    """Remove a class; the others do not change.
 
     Example: cala forget birds kingfisher
     """
     from cala.model import load
 
     opened = load(model).forget(name)
-    _say(opened, opened.version, "forget", as_json)
+    _report(opened, opened.version, "forget", as_json)
 
 
 def rename(
     model: Path = MODEL,
-    old: str = typer.Argument(..., help="Its name now."),
+    old: str = typer.Argument(..., help="Its current name."),
     new: str = typer.Argument(..., help="Its new name, which no other class has."),
     as_json: bool = AS_JSON,
 ) -> None:
-    """Call a class by another name.
+    """Rename a class.
 
     Example: cala rename birds kingfisher "common kingfisher"
     """
     from cala.model import load
 
     opened = load(model).rename(old, new)
-    _say(opened, opened.version, "rename", as_json)
+    _report(opened, opened.version, "rename", as_json)
 
 
 def tune(
     model: Path = MODEL,
     objective: str | None = typer.Option(
-        None,
-        help="accuracy: most photos right; harmonic: known and new classes alike.",
-        show_default=False,
+        None, help="accuracy: most photos right; harmonic: known and new classes alike."
     ),
     max_base_loss: float | None = typer.Option(
-        None,
-        help="As far towards new classes as this loss of accuracy on known ones allows.",
-        show_default=False,
+        None, help="Favour new classes as far as this loss of accuracy on known ones allows."
     ),
-    delta: float | None = typer.Option(
-        None, help="What is added to the logits of all new classes.", show_default=False
-    ),
-    reject: float | None = typer.Option(
-        None, help="Share of genuine photos that may be called unknown.", show_default=False
-    ),
+    delta: float | None = typer.Option(None, help="Added to the logits of all new classes."),
+    reject: float | None = REJECT,
     as_json: bool = AS_JSON,
 ) -> None:
     """Favour known or new classes; no photo is needed.
@@ -120,15 +108,15 @@ def tune(
     opened = load(model).tune(
         objective=objective, max_base_loss=max_base_loss, delta=delta, reject=reject
     )
-    _say(opened, opened.version, "tune", as_json)
+    _report(opened, opened.version, "tune", as_json)
 
 
-def _say(opened: Model, version: int, action: str, as_json: bool) -> None:
+def _report(opened: Model, version: int, action: str, as_json: bool) -> None:
     from cala.files import shown
 
     if as_json:
-        said = {"model": str(opened.path), "version": version, "classes": opened.classes}
-        typer.echo(json.dumps({"action": action, **said}))
+        summary = {"model": str(opened.path), "version": version, "classes": opened.classes}
+        typer.echo(json.dumps({"action": action, **summary}))
         return
     from cala.model.overview import described
 

@@ -1,15 +1,36 @@
-"""Options that commands of the bench share, declared once."""
+"""Options that commands share, and how a dataclass becomes options of a command."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 import typer
+from typing_extensions import dataclass_transform
+
+T = TypeVar("T")
+
+
+@dataclass_transform(frozen_default=True)
+def options_class(cls: type[T]) -> type[T]:
+    """A frozen dataclass from fields declared as typer options, such as `typer.Option(3, help=…)`.
+
+    Its defaults are the options' own, so that programs can make one too.
+    """
+    for name in cls.__annotations__:
+        info = getattr(cls, name)
+        required = info.default is ...
+        value: Any = MISSING if required or isinstance(info.default, list) else info.default
+        factory: Any = (lambda info=info: [*info.default]) if value is MISSING else MISSING
+        factory = MISSING if required else factory
+        made: Any = field(default=value, default_factory=factory, metadata={"cli": info})
+        setattr(cls, name, made)
+    return dataclass(frozen=True)(cls)
+
 
 DATASET = typer.Argument(
     "cifar100", help="A benchmark, a folder of photos, features:FILE, or a name for --embeddings."
@@ -17,76 +38,68 @@ DATASET = typer.Argument(
 TEST = typer.Option(
     None,
     "--test",
-    help="Share of each class that tests, for a folder of photos without test/.",
-    show_default=False,
+    help="Fraction of each class held out for testing, for a folder of photos without test/.",
 )
-KIND = typer.Option(
-    None,
-    "--as",
-    help="The set to expect; recognised by its layout if not given.",
-    show_default=False,
-)
+KIND = typer.Option(None, "--as", help="The set to expect (default: recognised by its layout).")
 REFERENCE = typer.Option(
-    None,
-    metavar="METHOD",
-    help="What paired differences are to (default: the first method).",
-    show_default=False,
+    None, metavar="METHOD", help="The method that paired differences are to (default: the first)."
 )
 ALLOW_SEEN = typer.Option(
-    False, "--allow-seen", help="Only note it if novel classes trained the encoder."
+    False, "--allow-seen", help="Only print a note if novel classes trained the encoder."
 )
 VIEWS = typer.Option(
     None,
     "--views",
     min=1,
-    help="At most so many views of each image, for encoders that look at several (savc): fewer are "
-    "quicker and less accurate.",
-    show_default=False,
+    help="Use at most this many views of each image, for encoders with several (savc): "
+    "fewer are faster and less accurate.",
 )
 SHOT_VIEWS = typer.Option(
     0,
     "--shot-views",
     min=0,
-    help="Average each shot over itself, its mirror image and so many random crops.",
+    help="Average each shot over itself, its mirror image and this many random crops.",
 )
 ON = typer.Option(
     "here",
     "--on",
     metavar="WHERE",
-    help="here (this process), ray or ray:HOST:PORT: spread the work over a Ray cluster, or "
-    "ray:local: over processes of this machine (needs the extra ray: docs/cluster.md).",
+    help="here (this process), ray or ray:HOST:PORT (a Ray cluster), or ray:local (several "
+    "processes of this machine); needs the extra ray, see docs/cluster.md.",
 )
-AS_JSON = typer.Option(False, "--json", help="Print the summary for machines.")
+DEVICE = typer.Option("auto", help="cpu, cuda, cuda:1, mps or auto.")
+THREADS = typer.Option(None, min=1, help="Processor threads.")
+SKIP_BAD_IMAGES = typer.Option(False, help="Skip images that cannot be read.")
+BASE_CLASSES = typer.Option(None, help="Base classes (default: the benchmark's, or all).")
+QUIET = typer.Option(False, "--quiet", "-q", help="Print no progress.")
+SUMMARY_AS_JSON = typer.Option(False, "--json", help="Print the summary as JSON.")
+AS_JSON = typer.Option(False, "--json", help="Print the result as JSON.")
 
 
-@dataclass(frozen=True)
+@options_class
 class BenchOptions:
     """What `cala run` and `cala ablate` have in common."""
 
     embeddings: list[str] | None = typer.Option(
         None,
         metavar="[HOST=]FILE",
-        help="Embeddings file (.npz, .safetensors) or folder NAME.shards. Again as "
-        "HOST=FILE: for that host's methods, of the same images, such as alice=alice.npz for "
-        "alice and alice+cala.",
-        show_default=False,
+        help="Embeddings file (.npz, .safetensors) or folder NAME.shards. Repeat as "
+        "HOST=FILE for the methods of one host, such as alice=alice.npz for alice and "
+        "alice+cala; the images must be the same.",
     )
     encoder: list[str] | None = typer.Option(
         None,
         metavar="[HOST=]NAME",
-        help="Encode images with it; `cala encoders` lists them. Again as HOST=NAME: for that "
-        "host's methods.",
-        show_default=False,
+        help="Encode images with it; `cala encoders` lists them. Repeat as HOST=NAME for "
+        "the methods of one host.",
     )
-    data: Path | None = typer.Option(
-        None, help="Folder of the benchmark's images, to encode.", show_default=False
-    )
+    data: Path | None = typer.Option(None, help="Folder of the benchmark's images, to encode.")
     kind: str | None = KIND
     test: float | None = TEST
     tta: str = typer.Option("none", help="flip: average each image with its mirror image.")
     views: int | None = VIEWS
     shot_views: int = SHOT_VIEWS
-    fakes: int = typer.Option(600, min=0, help="Fake classes mixed when encoding.")
+    fakes: int = typer.Option(600, min=0, help="Fake classes to mix when encoding.")
     device: str = typer.Option("auto", help="Where to encode: cpu, cuda, mps or auto.")
     draws: str | None = typer.Option(
         None, help="canonical, random:N, or both (default: random:20, and canonical if published)."
@@ -95,53 +108,67 @@ class BenchOptions:
     split: str = typer.Option(
         "test", help="test, or dev: training images that nothing is learned from."
     )
-    metric: str | None = typer.Option(
-        None, help="cosine or whitened, for all methods.", show_default=False
-    )
-    scale: float | None = typer.Option(
-        None, help="Logit scale, for all methods.", show_default=False
-    )
-    base: int | None = typer.Option(None, help="Base classes.", show_default=False)
-    way: int | None = typer.Option(None, help="Classes per session.", show_default=False)
-    shot: int | None = typer.Option(None, help="Shots per class.", show_default=False)
-    sessions: int | None = typer.Option(None, help="Sessions.", show_default=False)
+    metric: str | None = typer.Option(None, help="cosine or whitened, for all methods.")
+    scale: float | None = typer.Option(None, help="Logit scale, for all methods.")
+    base: int | None = typer.Option(None, help="Base classes.")
+    way: int | None = typer.Option(None, help="Classes per session.")
+    shot: int | None = typer.Option(None, help="Shots per class.")
+    sessions: int | None = typer.Option(None, help="Sessions.")
     order_seed: int | None = typer.Option(
-        None, "--order-seed", help="Shuffle which classes are base.", show_default=False
+        None, "--order-seed", help="Shuffle which classes are base."
     )
     full_sessions: bool = typer.Option(
         False,
         "--full-sessions",
-        help="Sessions that train something have their published length and rate (default: short).",
+        help="Run sessions that train at their published length and rate (default: short).",
     )
     allow_seen: bool = ALLOW_SEEN
     out: Path | None = typer.Option(
         None, help="Run folder (default: runs/…, named after the options)."
     )
     on: str = ON
-    as_json: bool = AS_JSON
-    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress.")
+    as_json: bool = SUMMARY_AS_JSON
+    quiet: bool = QUIET
+
+    @property
+    def silent(self) -> bool:
+        return self.quiet or self.as_json
 
 
-def with_bench_options(command: Callable[..., None]) -> Callable[..., None]:
-    """A command with a parameter `options: BenchOptions`, as one with an option per field."""
-    hints = get_type_hints(BenchOptions)
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """A command whose parameters of an `options_class` are replaced by one option per field."""
     kind = inspect.Parameter.KEYWORD_ONLY
-    shared = [
-        inspect.Parameter(f.name, kind, default=f.default, annotation=hints[f.name])
-        for f in fields(BenchOptions)
-    ]
-    signature = inspect.signature(command, eval_str=True)
-    own = [p.replace(kind=kind) for p in signature.parameters.values() if p.name != "options"]
+    hints = get_type_hints(command)
+    grouped: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        cls = grouped.get(name)
+        if cls is None:
+            parameters.append(parameter.replace(kind=kind, annotation=hints[name]))
+            continue
+        types = get_type_hints(cls)
+        parameters += [
+            inspect.Parameter(f.name, kind, default=f.metadata["cli"], annotation=types[f.name])
+            for f in fields(cls)
+        ]
 
     @functools.wraps(command)
     def call(**given: Any) -> None:
-        options = BenchOptions(**{p.name: given.pop(p.name) for p in shared})
-        command(**given, options=options)
+        for name, cls in grouped.items():
+            given[name] = cls(**{f.name: given.pop(f.name) for f in fields(cls)})
+        command(**given)
 
-    parameters = [*own, *shared]
-    call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {p.name: p.annotation for p in parameters}
     return call
+
+
+def check_test(test: float | None) -> None:
+    from cala.errors import InputError
+
+    if test is not None and not 0 < test < 1:
+        fix = "use a fraction between 0 and 1, such as 0.2"
+        raise InputError(f"--test is {test}", fix, field="test")
 
 
 def comma_separated(text: str) -> list[str]:
@@ -150,5 +177,5 @@ def comma_separated(text: str) -> list[str]:
 
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
-        raise InputError(f"{text!r} names nothing: give names separated by commas")
+        raise InputError(f"{text!r} names nothing", "give names separated by commas")
     return list(dict.fromkeys(names))

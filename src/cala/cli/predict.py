@@ -10,53 +10,45 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from cala.cli.own import AS_JSON, DEVICE, ENCODER, MODEL, QUIET, TRUST, percent
+from cala.cli.options import AS_JSON, DEVICE
+from cala.cli.photos import ENCODER, MODEL, QUIET_HINTS, REJECT, TRUST, percent
 
 if TYPE_CHECKING:
     from cala.model.prediction import Prediction, Why
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(predict)
-
-
 def predict(
     model: Path = MODEL,
     photos: list[Path] = typer.Argument(..., help="Photos, and folders of photos at any depth."),
-    top: int = typer.Option(1, min=1, help="How many classes to show of each photo."),
+    top: int = typer.Option(1, min=1, help="How many classes to show for each photo."),
     unknown: str = typer.Option(
-        "on", help="on: say so where nothing fits; report: only note it; off: do not ask."
+        "on",
+        help="on: answer 'unknown' if no class fits; report: flag it but still answer; "
+        "off: disable.",
     ),
-    reject: float | None = typer.Option(
-        None,
-        help="Share of genuine photos that may be called unknown (default: the model's).",
-        show_default=False,
-    ),
+    reject: float | None = REJECT,
     why: bool = typer.Option(False, "--why", help="Show the closest classes and what β changed."),
-    table: Path | None = typer.Option(
-        None, "--csv", help="Write a table to this file too.", show_default=False
-    ),
+    table: Path | None = typer.Option(None, "--csv", help="Also write a table to this file."),
     encoder: str | None = ENCODER,
     trust_encoder: str | None = TRUST,
     device: str = DEVICE,
     as_json: bool = AS_JSON,
-    quiet: bool = QUIET,
+    quiet: bool = QUIET_HINTS,
 ) -> None:
     """Say what photos show, or that they fit nothing the model knows.
 
-    A percentage compares the model's classes with each other: it says nothing about photos that
-    fit none of them. Photos that cannot be read are named; the others are answered all the same,
-    and the exit code is 1.
+    A percentage compares the model's classes with each other; it says nothing about photos that
+    fit none of them. Photos that cannot be read are named, the others are still answered, and the
+    exit code is 1.
 
     Examples: cala predict birds some.jpg · cala predict birds trip/ --top 3 --csv trip.csv
     """
-    from cala.cli.devices import choose_device
     from cala.cli.progress import counting
     from cala.files import shown
     from cala.model import load
     from cala.model.photos import find_files, with_readable
 
-    opened = load(model, encoder=encoder, device=choose_device(device), trust_encoder=trust_encoder)
+    opened = load(model, encoder=encoder, device=device, trust_encoder=trust_encoder)
     paths = find_files(photos)
     with counting("looking at photos", len(paths), quiet) as count:
         found, bad = with_readable(
@@ -69,13 +61,13 @@ def predict(
     if table is not None:
         _write_csv(table, answers)
     if as_json:
-        said = {
+        summary = {
             "model": str(model),
             "version": opened.version,
             "predictions": [answer.to_json() for answer in answers],
             "errors": [{"image": str(path), "error": reason} for path, reason in bad],
         }
-        typer.echo(json.dumps(said))
+        typer.echo(json.dumps(summary))
     else:
         _print(answers, top)
         for path, reason in bad:
@@ -119,12 +111,8 @@ def _print_why(why: Why) -> None:
             f"    {shown(near.label):{max(width, 13)}}  {near.kind:5}  {near.cosine:6.3f}  "
             f"{near.logit:6.2f}  {near.shift:+8.2f}"
         )
-    said = (
-        f"without the adapter the answer would be {shown(why.without_adapter)}"
-        if why.changed
-        else "without the adapter the answer would be the same"
-    )
-    typer.echo(f"    {said}")
+    plain = shown(why.without_adapter) if why.changed else "the same"
+    typer.echo(f"    without the adapter the answer would be {plain}")
 
 
 def _write_csv(path: Path, answers: Sequence[Prediction]) -> None:
@@ -150,9 +138,11 @@ def _write_csv(path: Path, answers: Sequence[Prediction]) -> None:
     try:
         write_text(path, text.getvalue())
     except (OSError, ValueError) as error:
-        raise InputError(f"{shown(path)} cannot be written ({reason(error)})") from error
+        raise InputError(
+            f"{shown(path)} cannot be written ({reason(error)})", "choose another", field="csv"
+        ) from error
 
 
 def _plain(cell: str) -> str:
-    """Bytes of a file name that are no text cannot be written as text."""
+    """Replace bytes of a file name that are not valid text."""
     return cell.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
+    from typing_extensions import Self
 
 #: Called with what is done, how many are done, and of how many.
 Show = Callable[[str, int, int], None]
@@ -58,25 +59,66 @@ class Lines:
         self._write(f"{what}: {done:,} of {total:,}{left}")
 
 
+class Bars:
+    """Progress on stderr: a bar for each thing on a terminal, lines elsewhere."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+
+        screen = Console(stderr=True)
+        self.quiet, self.on_terminal = quiet, screen.is_terminal and not quiet
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn())
+        self._bar = Progress(
+            *columns,
+            TimeRemainingColumn(),
+            console=screen,
+            transient=True,
+            disable=not self.on_terminal,
+        )
+        self._tasks: dict[str, TaskID] = {}
+        self._lines = Lines(self.print)
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.stop()
+
+    def print(self, line: str) -> None:
+        if not self.quiet:
+            self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def show(self, what: str, done: int, total: int) -> None:
+        """Progress of one thing; a bar comes up once there is something to do."""
+        if not self.on_terminal:
+            self._lines(what, done, total)
+        elif what in self._tasks or done < total:
+            if what not in self._tasks:
+                self._tasks[what] = self._bar.add_task(what, total=total)
+            self._bar.update(self._tasks[what], completed=done, total=total)
+
+    def describe(self, what: str, text: str) -> None:
+        """Replace the text of a bar."""
+        if what in self._tasks:
+            self._bar.update(self._tasks[what], description=text)
+
+
 @contextmanager
 def progress(quiet: bool = False) -> Iterator[Show]:
     """Gives a function of (what, done, total); reading and decoding images are shown with it."""
-    import typer
-
     from cala.data.progress import progress_to
 
-    if quiet:
-        yield _nothing
-    elif not _on_terminal():
-        lines = Lines(lambda line: typer.echo(line, err=True))
-        with progress_to(lambda what, done, total: lines(f"{what} images", done, total)):
-            yield lines
-    else:
-        with (
-            _bars() as show,
-            progress_to(lambda what, done, total: show(f"{what} images", done, total)),
-        ):
-            yield show
+    bars = Bars(quiet)
+    with bars, progress_to(lambda what, *count: bars.show(f"{what} images", *count)):
+        yield bars.show
 
 
 @contextmanager
@@ -98,42 +140,6 @@ def progress_bar(text: str, quiet: bool = False) -> Iterator[Callable[[int, int]
     """`progress` of one thing; gives a function of (done, total)."""
     with progress(quiet) as show:
         yield lambda done, total: show(text, done, total)
-
-
-@contextmanager
-def _bars() -> Iterator[Show]:
-    """A bar with the time that is left for each thing, from when there is something to do."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn())
-    screen = Console(stderr=True)
-    with Progress(*columns, TimeRemainingColumn(), console=screen, transient=True) as bar:
-        tasks: dict[str, TaskID] = {}
-
-        def show(what: str, done: int, total: int) -> None:
-            if what not in tasks and done < total:
-                tasks[what] = bar.add_task(what, total=total)
-            if what in tasks:
-                bar.update(tasks[what], completed=done, total=total)
-
-        yield show
-
-
-def _on_terminal() -> bool:
-    from rich.console import Console
-
-    return Console(stderr=True).is_terminal
-
-
-def _nothing(what: str, done: int, total: int) -> None:
-    pass
 
 
 def _duration(seconds: float) -> str:

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import typer
 
-
-def register(app: typer.Typer) -> None:
-    app.command()(report)
+from cala.cli.options import AS_JSON
 
 
 def report(
@@ -20,14 +18,14 @@ def report(
     ),
     open_page: bool = typer.Option(False, "--open", help="Open the page in a browser."),
     images: Path | None = typer.Option(
-        None, help="Folder with a folder of images per class, for examples.", show_default=False
+        None, help="Folder with a folder of images per class, for examples."
     ),
-    as_json: bool = typer.Option(False, "--json", help="Print what was made, for machines."),
+    as_json: bool = AS_JSON,
 ) -> None:
     """Make a page, figures and tables from finished runs.
 
-    Figures are SVG and PNG, tables Markdown, CSV and LaTeX. Nothing is computed anew:
-    it reads records and artifacts, on any machine, at any time.
+    Figures are SVG and PNG, tables Markdown, CSV and LaTeX. Nothing is computed again:
+    records and artifacts are enough, on any machine.
 
     Example: cala report runs/cifar100-0123456789 -o report --open
     """
@@ -47,7 +45,7 @@ def report(
 
 
 def after_run(place: Path) -> str:
-    """Make the report of a run that has just ended; where it is and what it shows."""
+    """Make the report of a finished run; returns its path and headlines."""
     from cala.cli.terminal import console
     from cala.reports.build import make_report
 

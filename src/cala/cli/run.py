@@ -7,20 +7,15 @@ from dataclasses import replace
 
 import typer
 
-from cala.cli import ablate, bench
-from cala.cli.compare import compare, find_method
-from cala.cli.options import DATASET, REFERENCE, BenchOptions, comma_separated, with_bench_options
+from cala.cli import bench
+from cala.cli.compare import find_method
+from cala.cli.options import DATASET, REFERENCE, BenchOptions, comma_separated, with_options
 from cala.cli.report import after_run
 
 METHODS = "nearest-mean,la,cala,cala-plus"
 
 
-def register(app: typer.Typer) -> None:
-    for command in (run, compare, ablate.ablate):
-        app.command()(command)
-
-
-@with_bench_options
+@with_options
 def run(
     options: BenchOptions,
     dataset: str = DATASET,
@@ -37,8 +32,8 @@ def run(
 ) -> None:
     """Run methods over the same draws of a protocol.
 
-    Means with intervals over draws of shots and test images; differences are paired.
-    Stopped at any moment, the same command continues where it was.
+    Prints means with intervals over draws of shots and test images; differences are paired.
+    Stopped at any moment, the same command resumes.
 
     Example: cala run cifar100 --embeddings cifar100.npz --draws canonical,random:20
 
@@ -48,34 +43,31 @@ def run(
 
     An encoder for one host: cala run --methods cala,alice+cala --embeddings alice=alice.npz
     """
-    from cala.benchmark.able import ALL, able
+    from cala.benchmark.task import split_runnable
     from cala.cli.terminal import console
-    from cala.cluster import read_on
+    from cala.cluster import parse_target
     from cala.heads import method_names
 
-    read_on(options.on)  # what cannot be used is said before anything is read
-    whole = methods.strip() == ALL
-    listed = method_names() if whole else comma_separated(methods)
+    target = parse_target(options.on)
+    every = methods.strip() == "all"
+    listed = method_names() if every else comma_separated(methods)
     if reference is not None:
         find_method(reference, dict.fromkeys(listed, ()))
-    problem = bench.load(dataset, listed, options)
-    if whole:
-        listed, left_out = able(problem, listed, options.metric)
+    task = bench.load(dataset, listed, options)
+    if every:
+        listed, left_out = split_runnable(task, listed, options.metric)
         if reference is not None:
             find_method(reference, dict.fromkeys(listed, ()))
-        problem = replace(problem, notes=(*problem.notes, *left_out))
-    config = bench.configured(problem, listed, options)
-    place = bench.place(problem, config, options)
-    with bench.cells_on(options.on) as cells:
-        runner = bench.Runner(problem, options.quiet or options.as_json, cells)
-        results = runner(config, place)
-    summary = json.loads((place / "summary.json").read_text("utf-8"))
-    full = bool(summary["config"].get("full_sessions"))
+        task = replace(task, notes=(*task.notes, *left_out))
+    config = bench.configured(task, listed, options)
+    out = bench.run_folder(task, config, options)
+    with bench.Runner(task, options.silent, target) as runner:
+        done = runner.run(config, out)
     if options.as_json:
-        found = {**summary, **results.as_json(reference)}
-        typer.echo(json.dumps(found, indent=1, ensure_ascii=False))
+        typer.echo(json.dumps(done.as_json(reference), indent=1, ensure_ascii=False))
     else:
-        bench.print_results(console(), results, options.split, reference, full)
-        typer.echo(f"\nrecords, summary and tables: {place}")
+        full = done.full_sessions
+        bench.print_results(console(), done.results, options.split, reference, full)
+        typer.echo(f"\nrecords, summary and tables: {out}")
     if make_report:
-        typer.echo(after_run(place), err=options.as_json)
+        typer.echo(after_run(out), err=options.as_json)

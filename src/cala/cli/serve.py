@@ -6,28 +6,25 @@ from pathlib import Path
 
 import typer
 
-from cala.cli.own import DEVICE, TRUST
-
-
-def register(app: typer.Typer) -> None:
-    app.command()(serve)
+from cala.cli.options import DEVICE
+from cala.cli.photos import TRUST
 
 
 def serve(
-    model: Path = typer.Argument(..., help="The model: a folder, which the page can make too."),
+    model: Path = typer.Argument(..., help="The model: a folder, which the page can create too."),
     host: str = typer.Option("127.0.0.1", help="Address to listen on; others need a token."),
-    port: int = typer.Option(8000, min=0, max=65535, help="0 takes any that is free."),
+    port: int = typer.Option(8000, min=0, max=65535, help="0 takes any free port."),
     token: str = typer.Option(
         "",
         envvar="CALA_TOKEN",
-        help="Who has it may ask and teach. Other users see options: better set CALA_TOKEN.",
+        help="Required to ask and teach. Other users see options: prefer setting CALA_TOKEN.",
         show_default=False,
         show_envvar=True,
     ),
     read_token: str = typer.Option(
         "",
         envvar="CALA_READ_TOKEN",
-        help="Who has it may ask and not teach.",
+        help="Allows to ask, not to teach.",
         show_default=False,
         show_envvar=True,
     ),
@@ -38,26 +35,26 @@ def serve(
         True, help="Keep small copies of taught photos beside the model, for the page."
     ),
     encoder: str | None = typer.Option(
-        None, help="Where the model's encoder is; or the one of a first model.", show_default=False
+        None, help="Where the model's encoder is; or the encoder of a first model."
     ),
     trust_encoder: str | None = TRUST,
     device: str = DEVICE,
 ) -> None:
     """Open a page where anyone can teach a class, and a REST API.
 
-    Where there is no model yet, the page asks for photos of its first classes and makes one.
-    Nobody but this machine can reach it unless --host says otherwise; then a token is needed.
-    Ctrl-C finishes what was accepted, then ends. `/docs` lists what programs can ask for.
+    If there is no model yet, the page asks for photos of its first classes and creates one. Only
+    this machine can reach it unless --host says otherwise; then a token is required. Ctrl-C
+    finishes accepted requests, then ends. `/docs` lists the API.
 
     Examples: cala serve birds · CALA_TOKEN=… cala serve birds --host 0.0.0.0 --port 80
     """
-    from cala.cli.devices import choose_device
     from cala.encoders.base import import_extra
+    from cala.encoders.device import choose_device
     from cala.model import load
 
     for module in ("fastapi", "python_multipart", "prometheus_client", "uvicorn"):
         import_extra(module, "serve")
-    from cala.app.server import run, run_first
+    from cala.app.server import run_service, run_setup
     from cala.app.settings import Settings
     from cala.store import is_store
 
@@ -65,6 +62,6 @@ def serve(
     place = choose_device(device)
     if is_store(model):
         opened = load(model, encoder=encoder, device=place, trust_encoder=trust_encoder)
-        run(opened, settings, port, typer.echo)
+        run_service(opened, settings, port, typer.echo)
     else:
-        run_first(model, settings, port, typer.echo, encoder, place)
+        run_setup(model, settings, port, typer.echo, encoder, place)

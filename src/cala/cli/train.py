@@ -1,111 +1,165 @@
-"""`cala train`: the base session."""
+"""`cala train`: base sessions, one or a grid of methods × seeds, here or on a cluster."""
 
 from __future__ import annotations
 
-import math
-import signal
-import threading
+import io
+from contextlib import redirect_stderr
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from cala.cli.options import KIND, ON, TEST
-from cala.cli.train_many import train_many
+from cala.cli.options import (
+    BASE_CLASSES,
+    DEVICE,
+    KIND,
+    ON,
+    QUIET,
+    SKIP_BAD_IMAGES,
+    TEST,
+    THREADS,
+    options_class,
+    with_options,
+)
+from cala.errors import InputError
+from cala.files import shown
 
 if TYPE_CHECKING:
-    from cala.data.images import ImageSet
-    from cala.training.devices import Ranks
-    from cala.training.recipes import Recipe
-    from cala.training.session import BaseSession
-
-PAPER = {
-    "cifar100": "paper-cifar100",
-    "mini_imagenet": "paper-mini-imagenet",
-    "cub200": "paper-cub200",
-}
-USUAL = {"cifar100": "fast-cifar100", "mini_imagenet": "fast-mini-imagenet"}
-ADAPTING = {"cub200": "adapt-cub200"}
-PRECISIONS = ("full", "bf16", "fp16")
+    from cala.cluster import ClusterAddress
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(train)
+@options_class
+class TrainOptions:
+    """The options of `cala train`: one training, or what all trainings of a grid share."""
 
-
-def train(
-    data: Path = typer.Argument(..., help="An image set: a benchmark, or one folder per class."),
-    out: Path = typer.Option(..., "-o", "--out", help="Folder for checkpoint, log and encoder."),
-    recipe: str | None = typer.Option(
-        None, help="How to train (default: the fast recipe of the set).", show_default=False
-    ),
+    data: Path = typer.Argument(..., help="An image set: a benchmark, or one folder per class.")
+    out: Path = typer.Option(..., "-o", "--out", help="Folder for checkpoint, log and encoder.")
+    recipe: str | None = typer.Option(None, help="How to train (default: the set's fast recipe).")
     method: str | None = typer.Option(
         None,
-        help="Train as this method does, such as cec; `cala methods` marks those that do. Several, "
-        "as alice,fact: one encoder each.",
-        show_default=False,
-    ),
+        help="Train as this method does, such as cec; `cala methods` marks those that do. "
+        "Several, as alice,fact, give one encoder each.",
+    )
     published: bool = typer.Option(
         False,
-        help="Encoder, length, batch and rates as the authors of --method used them on this data "
+        help="Use the encoder, length, batch and rates of --method's authors on this data "
         "set (default: what suits a processor).",
-    ),
+    )
     views: int | None = typer.Option(
         None,
         help="Versions of each image that become classes of their own, for savc: 1, 2, 4 or 12.",
-        show_default=False,
-    ),
-    encoder: str | None = typer.Option(
-        None, help="Architecture, instead of the recipe's.", show_default=False
-    ),
-    base: int | None = typer.Option(
-        None, help="Base classes (default: the benchmark's, or all).", show_default=False
-    ),
+    )
+    encoder: str | None = typer.Option(None, help="Architecture, instead of the recipe's.")
+    base: int | None = BASE_CLASSES
     holdout: int = typer.Option(
-        0, min=0, help="Images per base class kept out, for validation and fair base queries."
-    ),
-    kind: str | None = KIND,
-    test: float | None = TEST,
-    selection: str = typer.Option("last", help="last or validation; never test."),
-    epochs: float | None = typer.Option(None, help="Epochs, instead of the recipe's."),
+        0, min=0, help="Images per base class to hold out, for validation and fair base queries."
+    )
+    kind: str | None = KIND
+    test: float | None = TEST
+    selection: str = typer.Option("last", help="last or validation; never test.")
+    epochs: float | None = typer.Option(None, help="Epochs, instead of the recipe's.")
     budget: float | None = typer.Option(
-        None, help="Minutes of processor time: as many epochs as fit.", show_default=False
-    ),
-    batch: int | None = typer.Option(None, min=1, help="Images per step, instead of the recipe's."),
-    lr: float | None = typer.Option(None, help="Learning rate, instead of the recipe's."),
+        None, help="Minutes of processor time: train as many epochs as fit."
+    )
+    batch: int | None = typer.Option(None, min=1, help="Images per step, instead of the recipe's.")
+    lr: float | None = typer.Option(None, help="Learning rate, instead of the recipe's.")
     settings: list[str] = typer.Option(
-        [], "--set", help="Other numbers of the recipe, such as cutout=8, jitter=0.4, policy=2."
-    ),
+        [], "--set", help="Other settings of the recipe, such as cutout=8, jitter=0.4, policy=2."
+    )
     init: str | None = typer.Option(
-        None,
-        help="Weights to start from: a file, efficientnet-lite0 or resnet20-cifar100.",
-        show_default=False,
-    ),
-    seed: int = typer.Option(0, min=0, help="Seed of weights, order, augmentation and hold-out."),
+        None, help="Weights to start from: a file, efficientnet-lite0 or resnet20-cifar100."
+    )
+    seed: int = typer.Option(0, min=0, help="Seed of weights, order, augmentation and hold-out.")
     seeds: int = typer.Option(
         1,
         min=1,
-        help="Train so many encoders, from --seed on, into seed-0, seed-1 and so on of --out; of "
-        "several methods, into alice/seed-0 and so on.",
-    ),
-    on: str = ON,
-    resume: bool = typer.Option(False, help="Continue the run in the folder."),
-    minutes: float = typer.Option(5.0, min=0.0, help="Minutes between checkpoints."),
-    device: str = typer.Option("auto", help="cpu, cuda, cuda:1, mps or auto."),
+        help="Train this many encoders, from --seed on, into seed-0, seed-1, … of --out; "
+        "with several methods into alice/seed-0, ….",
+    )
+    on: str = ON
+    resume: bool = typer.Option(False, help="Resume the run in the folder.")
+    minutes: float = typer.Option(5.0, min=0.0, help="Minutes between checkpoints.")
+    device: str = DEVICE
     devices: int = typer.Option(
-        1, min=1, help="Devices of each node; more than one needs the extra train."
-    ),
+        1, min=1, help="Devices per node; more than one needs the extra train."
+    )
     nodes: int = typer.Option(
-        1, min=1, help="Machines that train together; torchrun starts the command on each of them."
-    ),
-    strategy: str = typer.Option("ddp", help="How several devices share the work, such as ddp."),
-    tensorboard: bool = typer.Option(False, help="Also write TensorBoard events."),
-    precision: str = typer.Option("auto", help="full, bf16, fp16 or auto."),
-    threads: int | None = typer.Option(None, min=1, help="Processor threads.", show_default=False),
-    compiled: bool = typer.Option(False, "--compile", help="Use torch.compile."),
-    skip_bad: bool = typer.Option(False, help="Leave out images that cannot be read."),
-    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
-) -> None:
+        1, min=1, help="Machines that train together; torchrun starts the command on each."
+    )
+    strategy: str = typer.Option("ddp", help="How several devices share the work, such as ddp.")
+    tensorboard: bool = typer.Option(False, help="Also write TensorBoard events.")
+    precision: str = typer.Option("auto", help="full, bf16, fp16 or auto.")
+    threads: int | None = THREADS
+    compiled: bool = typer.Option(False, "--compile", help="Use torch.compile.")
+    skip_bad: bool = SKIP_BAD_IMAGES
+    quiet: bool = QUIET
+
+    def check_method(self) -> None:
+        """Raise if --method does not go with --init, --published or --views."""
+        from cala.systems.registry import SYSTEMS
+
+        system = None if self.method is None else SYSTEMS[self.method]
+        if self.published and system is None:
+            raise InputError(
+                "--published uses the numbers of a method", "add --method", field="published"
+            )
+        if system is not None and system.continues and self.init is None:
+            raise InputError(
+                f"{self.method} continues an ordinary base session",
+                "train one with `cala train` first, and give its encoder as --init",
+                field="init",
+                code="needs_init",
+            )
+        if self.views is not None and (system is None or "views" not in system.changes):
+            able = [name for name in SYSTEMS if "views" in SYSTEMS[name].changes]
+            raise InputError(
+                f"--views {self.views}: only {', '.join(able)} makes classes of an image's "
+                "versions",
+                "omit it, or choose that --method",
+                field="views",
+            )
+
+    def located(self) -> TrainOptions:
+        """The options for a process elsewhere: paths are absolute."""
+        init = self.init
+        if init is not None and Path(init).exists():
+            init = str(Path(init).absolute())
+        out, data = self.out.absolute(), self.data.absolute()
+        return replace(self, quiet=True, out=out, data=data, init=init)
+
+    def jobs(self) -> dict[str, TrainOptions]:
+        """The trainings of a grid by name; one alone has the folder to itself."""
+        from cala.systems.registry import SYSTEMS
+
+        methods: list[str | None] = [None]
+        if self.method is not None:
+            methods = list(dict.fromkeys(name.strip() for name in self.method.split(",")))
+            if not all(methods):
+                raise InputError(
+                    f"--method {self.method}",
+                    "give names with a comma between them, as alice,fact",
+                    field="method",
+                )
+        known = [name for name in methods if name is not None and name in SYSTEMS]
+        with_views = {name for name in known if "views" in SYSTEMS[name].changes}
+        jobs = {}
+        for method in methods:
+            # Views are for those that have them, if one has.
+            views = None if with_views and method not in with_views else self.views
+            for seed in range(self.seed, self.seed + self.seeds):
+                out = self.out
+                if method is not None and len(methods) > 1:
+                    out /= method
+                if self.seeds > 1:
+                    out /= f"seed-{seed}"
+                name = f"{method}, seed {seed}" if method else f"seed {seed}"
+                jobs[name] = replace(self, method=method, views=views, seed=seed, out=out)
+        return jobs
+
+
+@with_options
+def train(options: TrainOptions) -> None:
     """Train an encoder on the base classes of an image set.
 
     Ctrl-C writes a checkpoint; --resume continues, and ends with the same weights.
@@ -117,26 +171,53 @@ def train(
     Two machines: torchrun --nnodes 2 --rdzv-backend c10d --rdzv-endpoint HOST:29400 -m cala
     train photos/ -o base, on both of them (docs/cluster.md)
     """
-    from cala.cluster import read_on
+    from cala.cluster import parse_target
 
-    given = dict(locals())
-    where, given = read_on(given.pop("on")), {k: v for k, v in given.items() if k != "read_on"}
-    if seeds == 1 and where is None and "," not in (method or ""):
-        train_one(given)
-    else:
-        train_many(given, where)
+    target = parse_target(options.on)
+    jobs = options.jobs()
+    if target is None and len(jobs) == 1:
+        for job in jobs.values():
+            train_one(job)
+        return
+    _check_grid(options, jobs)
+    if target is not None:
+        train_on_cluster(options, jobs, target)
+        return
+    for name, job in jobs.items():
+        if not options.quiet:
+            typer.echo(name, err=True)
+        train_one(job)
 
 
-def train_one(given: dict[str, Any]) -> None:
-    """One training in this process; given : the command's options"""
-    from cala.training.events import epoch_events
-    from cala.training.session import train_base
+def _check_grid(options: TrainOptions, jobs: dict[str, TrainOptions]) -> None:
+    """Raise for what cannot be trained before the first training takes its hours."""
+    from cala.training.run_dir import CHECKPOINT, begun_error
 
-    out, quiet = given["out"], given["quiet"]
-    session = make_session(given)
+    if options.devices * options.nodes > 1:
+        raise InputError(
+            "--devices and --nodes share one training; --seeds, several methods and --on ray make "
+            "several",
+            "use one or the other",
+            field="devices",
+        )
+    for job in jobs.values():
+        job.check_method()
+    begun = [job.out for job in jobs.values() if (job.out / CHECKPOINT).exists()]
+    if begun and not options.resume:
+        raise begun_error(begun[0])
+
+
+def train_one(options: TrainOptions) -> None:
+    """One training in this process."""
+    from cala.cli.train_session import Screen, Stop, make_session
+    from cala.training.run_dir import epoch_events
+
+    session = make_session(options)
+    from cala.training.session import train_base  # imports torch: after all checks
+
     first = session.ranks.rank == 0
-    events = epoch_events(out) if given["tensorboard"] and first else None
-    with Stop() as stop, _Screen(session.recipe, quiet or not first) as screen:
+    events = epoch_events(options.out) if options.tensorboard and first else None
+    with Stop() as stop, Screen(session.recipe, options.quiet or not first) as screen:
 
         def after_epoch(line: dict[str, Any]) -> None:
             screen.epoch(line)
@@ -145,7 +226,7 @@ def train_one(given: dict[str, Any]) -> None:
 
         path = train_base(
             session,
-            resume=given["resume"],
+            resume=options.resume,
             stop=stop.asked,
             loading=screen.loading,
             after_step=screen.step,
@@ -154,225 +235,56 @@ def train_one(given: dict[str, Any]) -> None:
     if not first:
         return
     if path is None:
-        typer.echo(f"stopped; the same command with --resume continues from {out}", err=True)
-        raise typer.Exit(130)
+        raise _stopped(options.out)
     typer.echo(f"encoder: {path}")
 
 
-def check_method(given: dict[str, Any]) -> None:
-    """Raise where --method does not go with --init, --published or --views."""
-    from cala.errors import InputError
-    from cala.systems.registry import SYSTEMS
-
-    method, views = given["method"], given["views"]
-    system = None if method is None else SYSTEMS[method]
-    if given["published"] and system is None:
-        raise InputError("--published is about the numbers of a method: add --method")
-    if system is not None and system.continues and given["init"] is None:
-        raise InputError(
-            f"{method} continues an ordinary base session: train one with `cala train` first, "
-            "and give its encoder as --init"
-        )
-    if views is not None and (system is None or "views" not in system.changes):
-        able = [name for name in SYSTEMS if "views" in SYSTEMS[name].changes]
-        raise InputError(
-            f"--views {views}: only {', '.join(able)} makes classes of an image's versions; "
-            "leave it out, or choose that --method"
-        )
+def _stopped(out: Path) -> typer.Exit:
+    typer.echo(f"stopped; add --resume to the same command to continue {shown(out)}", err=True)
+    return typer.Exit(130)
 
 
-def make_session(given: dict[str, Any]) -> BaseSession:
-    """What the command's options ask for."""
+def train_on_cluster(
+    options: TrainOptions, jobs: dict[str, TrainOptions], target: ClusterAddress
+) -> None:
+    from cala.cli import Stopped
+    from cala.cli.progress import progress_bar
+    from cala.cluster.ray_cluster import connected
+
+    try:
+        with connected(target) as cluster, progress_bar("training", options.quiet) as advance:
+            for name, job in jobs.items():
+                cpus, gpus = min(job.threads or 1, cluster.widest), int(cluster.gpus > 0)
+                cluster.submit(name, train_task, job.located(), cpus=cpus, gpus=gpus, saves=True)
+            advance(0, len(jobs))
+            for done, (key, (path, messages)) in enumerate(cluster.results(), 1):
+                advance(done, len(jobs))
+                for line in messages:
+                    typer.echo(f"{key}: {line}", err=True)
+                typer.echo(f"encoder: {path}")
+    except Stopped:
+        raise _stopped(options.out) from None
+
+
+def train_task(options: TrainOptions) -> tuple[str, list[str]]:
+    """On a node: train, from the checkpoint that a lost worker left, if there is one.
+
+    Returns the encoder's path and the lines that were printed.
+    """
     import torch
 
-    from cala.cli.devices import choose_device
-    from cala.cli.progress import progress
-    from cala.data.protocol import base_classes
-    from cala.data.sets import open_images
-    from cala.encoders.registry import weights_file
-    from cala.errors import InputError
-    from cala.systems.published import published
-    from cala.systems.registry import SYSTEMS
-    from cala.training.devices import FabricRanks, make_ranks
-    from cala.training.objective import BaseModel
-    from cala.training.session import BaseSession
+    from cala.cli.train_session import Stop, make_session
+    from cala.training.run_dir import epoch_events
+    from cala.training.session import train_base
 
-    check_method(given)
-    method, views, holdout = given["method"], given["views"], given["holdout"]
-    epochs, budget, batch = given["epochs"], given["budget"], given["batch"]
-    if given["threads"] is not None:
-        torch.set_num_threads(given["threads"])
-    options: dict[str, Any] = {} if given["test"] is None else {"holdout": given["test"]}
-    with progress(given["quiet"]):
-        on_bad = "skip" if given["skip_bad"] else "raise"
-        images = open_images(given["data"], given["kind"], on_bad=on_bad, **options)
-    for bad in images.skipped:
-        typer.echo(f"left out: {bad.name} ({bad.why})", err=True)
-    n_base = base_classes(images.name, len(images.classes), given["base"])
-    system = None if method is None else SYSTEMS[method]
-    numbers = None if method is None else published(method, images.name)
-    if given["published"]:
-        assert numbers is not None
-        if images.name not in PAPER:
-            raise InputError(
-                f"--published: {method} has no published numbers for {images.name}: leave it out, "
-                f"or train on {', '.join(PAPER)}"
-            )
-        chosen = _recipe(images, given["recipe"] or PAPER[images.name], given["init"])
-        chosen = chosen.changed(encoder=numbers.encoder, **numbers.base)
-    else:
-        chosen = _recipe(images, given["recipe"], given["init"])
-        chosen = chosen.changed(**({} if system is None else system.changes))
-    if views is not None:
-        chosen = chosen.changed(views=views)
-    if epochs is not None and budget is not None:
-        raise InputError("--epochs and --budget both say how long to train: give one of them")
-    chosen = chosen.changed(encoder=given["encoder"], batch=batch, lr=given["lr"])
-    if epochs is not None:
-        chosen = chosen.changed(epochs=epochs) if epochs <= 0 else chosen.lasting(epochs)
-    chosen = chosen.with_settings(given["settings"])
-    place = choose_device(given["device"])
-    ranks = make_ranks(given["devices"], given["nodes"], given["strategy"], place)
-    if given["threads"] is not None:
-        torch.set_num_threads(given["threads"])  # fabric has set its own meanwhile
-    place = str(ranks.device) if isinstance(ranks, FabricRanks) else place
-    if batch is None:
-        chosen = _fitting(chosen, images, n_base, holdout, ranks)
-    return BaseSession(
-        images=images,
-        recipe=chosen,
-        n_base=n_base,
-        out=given["out"],
-        seed=given["seed"],
-        holdout=holdout,
-        selection=given["selection"],
-        init=None if given["init"] is None else weights_file(given["init"]),
-        method=method,
-        objective=BaseModel.make if system is None else system.objective,
-        loss={} if numbers is None else numbers.loss,
-        budget=budget,
-        device=place,
-        autocast=_precision(given["precision"], place),
-        compiled=given["compiled"],
-        minutes=given["minutes"],
-        ranks=ranks,
-    )
-
-
-def _recipe(images: ImageSet, name: str | None, init: str | None) -> Recipe:
-    from cala.training.recipes import RECIPES
-
-    if init == "efficientnet-lite0":
-        return RECIPES[name or ADAPTING.get(images.name, "adapt-photos")]
-    return RECIPES[name or USUAL.get(images.name, "fast-photos")]
-
-
-def _fitting(recipe: Recipe, images: ImageSet, n_base: int, holdout: int, ranks: Ranks) -> Recipe:
-    """The recipe with a smaller batch where the set has fewer images than the usual one."""
-    count = int((images.train.labels < n_base).sum()) - holdout * n_base
-    if count < 2 or recipe.batch <= count:
-        return recipe
-    batch = max(2, count // 4 // ranks.world) * ranks.world  # each process gets as many
-    if ranks.rank == 0:
-        note = f"note: batches of {batch}, not {recipe.batch}: there are {count} images"
-        typer.echo(note, err=True)
-    return recipe.changed(batch=batch)
-
-
-def _precision(name: str, device: str) -> Any:
-    import torch
-
-    from cala.registry import check_choice
-
-    check_choice("precision", name, ("auto", *PRECISIONS))
-    if name == "auto":
-        # On a CPU without matrix units for it, bfloat16 is many times slower.
-        good = device.startswith("cuda") and torch.cuda.is_bf16_supported()
-        name = "bf16" if good else "full"
-    return {"full": None, "bf16": torch.bfloat16, "fp16": torch.float16}[name]
-
-
-class Stop:
-    """Ctrl-C and SIGTERM ask for an orderly end; a second Ctrl-C ends at once."""
-
-    def __enter__(self) -> Stop:
-        self._asked = threading.Event()
-        self._before = {s: signal.signal(s, self._ask) for s in (signal.SIGINT, signal.SIGTERM)}
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _ask(self, number: int, frame: object) -> None:
-        if self._asked.is_set():
-            raise KeyboardInterrupt
-        self._asked.set()
-
-    def asked(self) -> bool:
-        return self._asked.is_set()
-
-
-def whole(trainer: Any) -> int:
-    """Epochs of a run; the last one may be a part of one."""
-    return -(-trainer.total_steps // trainer.steps_per_epoch)
-
-
-class _Screen:
-    """Progress on a terminal; one line per epoch elsewhere."""
-
-    def __init__(self, recipe: Recipe, quiet: bool) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-        from cala.cli.progress import Lines
-
-        self.quiet, self.epochs = quiet, math.ceil(recipe.epochs)
-        self.console = Console(stderr=True)
-        self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
-            TextColumn("{task.percentage:>3.0f}%"),
-            TimeRemainingColumn(),
-            console=self.console,
-            transient=True,
-            disable=quiet or not self.console.is_terminal,
+    torch.set_num_threads(options.threads or 1)
+    with redirect_stderr(io.StringIO()) as printed, Stop() as stop:  # Ray asks as Ctrl-C does
+        session = make_session(options)
+        events = epoch_events(options.out) if options.tensorboard else lambda line: None
+        path = train_base(session, resume=True, stop=stop.asked, after_epoch=events)
+    if path is None:
+        raise InputError(
+            f"the training in {shown(options.out)} was stopped on its node",
+            "add --resume to the same command",
         )
-        self.task = self.bar.add_task("reading images", total=None)
-        self.lines = Lines(lambda line: self.console.print(line, highlight=False))
-
-    def __enter__(self) -> _Screen:
-        self.bar.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.bar.stop()
-
-    def loading(self, done: int, total: int) -> None:
-        self.bar.update(self.task, completed=done, total=total)
-        if self.bar.disable and not self.quiet:
-            self.lines("reading images", done, total)
-
-    def step(self, trainer: Any) -> None:
-        progress = trainer.progress
-        self.epochs = whole(trainer)
-        images = max(progress.epoch_images, 1)
-        epoch = min(progress.step // trainer.steps_per_epoch + 1, whole(trainer))
-        rate = progress.epoch_images / max(progress.epoch_seconds, 1e-9)
-        text = (
-            f"epoch {epoch}/{whole(trainer)}  loss {progress.epoch_loss / images:.3f}  "
-            f"acc {100 * progress.epoch_correct / images:.1f}  {rate:.0f} img/s"
-        )
-        self.bar.update(
-            self.task, description=text, completed=progress.step, total=trainer.total_steps
-        )
-
-    def epoch(self, line: dict[str, Any]) -> None:
-        if self.quiet:
-            return
-        held = f"  held-out {100 * line['validation']:.1f}" if "validation" in line else ""
-        self.console.print(
-            f"epoch {line['epoch']:>3}/{self.epochs}  loss {line['loss']:.3f}  "
-            f"acc {100 * line['accuracy']:.1f}{held}  {line['images_per_second']:.0f} img/s",
-            highlight=False,
-        )
+    return str(path), printed.getvalue().splitlines()

@@ -1,5 +1,5 @@
 """Work beyond one process: where `--on` points, and how tasks get there and back."""
 
-from cala.cluster.where import Where, read_on
+from cala.cluster.address import ClusterAddress, parse_target
 
-__all__ = ["Where", "read_on"]
+__all__ = ["ClusterAddress", "parse_target"]

@@ -61,10 +61,11 @@ class Adapter(ABC):
 
     def parts(self, dtype: Any = np.float64) -> dict[str, Array]:
         """The parameters as the arrays that they consist of."""
-        ends = np.cumsum([math.prod(shape) for shape in self.layout.values()], dtype=int)
-        pieces = np.split(self.parameters.astype(dtype, copy=False), ends)
-        named = zip(self.layout.items(), pieces, strict=False)  # nothing is left behind the last
-        return {name: piece.reshape(shape) for (name, shape), piece in named}
+        rest, found = self.parameters.astype(dtype, copy=False), {}
+        for name, shape in self.layout.items():
+            size = math.prod(shape)
+            found[name], rest = rest[:size].reshape(shape), rest[size:]
+        return found
 
     def arrays(self) -> dict[str, Array]:
         """Everything learned, by name, as a model on disk keeps it."""
@@ -168,19 +169,19 @@ class MLPAdapter(Adapter):
         return adapter_inputs(context.similarity, self.kind, self.tau)
 
     def score(self, inputs: Array) -> Array:
-        return self._forward(inputs)[-1][:, 0]
+        return self._forward(inputs, self._layers(inputs))[-1][:, 0]
 
-    def _forward(self, inputs: Array) -> list[Array]:
+    def _forward(self, inputs: Array, layers: list[tuple[Array, Array]]) -> list[Array]:
         """The inputs of every layer, and the output of the last."""
-        values, layers = [inputs], self._layers(inputs)
+        values = [inputs]
         for index, (weight, bias) in enumerate(layers, start=1):
             out = values[-1] @ weight.T + bias
             values.append(out if index == len(layers) else np.maximum(out, 0))
         return values
 
     def gradient(self, inputs: Array, by_beta: Array) -> Array:
-        values, layers = self._forward(inputs), self._layers(inputs)
-        error = by_beta[:, None]
+        layers = self._layers(inputs)
+        values, error = self._forward(inputs, layers), by_beta[:, None]
         parts: list[Array] = []
         for index in reversed(range(len(layers))):
             parts += [error.sum(0), (error.T @ values[index]).ravel()]

@@ -431,8 +431,7 @@ def train_by_steps(
     for _ in range(epochs):
         for index in rng.integers(len(episodes), size=steps):
             _, by_beta = loss(episodes[index], adapter.score(inputs[index]))
-            gradient = adapter.gradient(inputs[index], by_beta)
-            now = step(gradient, adapter.parameters)
+            now = step(adapter.gradient(inputs[index], by_beta), adapter.parameters)
             if np.abs(now).max() < LARGEST:  # a loss without a minimum ends here
                 adapter.parameters = now
         candidates.append((mean_loss(adapter, heldout, loss), adapter.parameters))

@@ -17,16 +17,15 @@ import sqlite3
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import platformdirs
-from filelock import FileLock, Timeout
 
 from cala import storage
-from cala.errors import CacheWarning, DamagedFile, InputError
+from cala.errors import CacheWarning, DamagedFile, InputError, StateError
 from cala.files import reason, shown, stamp
 from cala.storage import Array
 
@@ -129,20 +128,16 @@ class RowCache:
 
         Without `wait` the answer is False while another process holds the claim.
         """
-        lock = None
-        try:
-            lock = FileLock(cache_folder("locks") / f"{self.table}-{key[0] % SLOTS}")
-            lock.acquire(timeout=-1 if wait else 0)
-        except Timeout:
-            yield False
-            return
-        except (OSError, InputError):  # nobody else can write there either
-            lock = None
-        try:
-            yield True
-        finally:
-            if lock is not None:
-                lock.release()
+        mine = True
+        with ExitStack() as held:
+            try:
+                path = cache_folder("locks") / f"{self.table}-{key[0] % SLOTS}"
+                held.enter_context(storage.locked(path, shown(path), timeout=-1 if wait else 0))
+            except StateError:
+                mine = False
+            except InputError:
+                pass  # nobody else can write there either
+            yield mine
 
     def _run(self, work: Callable[[sqlite3.Connection], Any], otherwise: T) -> T:
         """`work` on the database; `otherwise` where there is none that can be used."""

@@ -64,7 +64,7 @@ class Coverage:
 
 @dataclass(frozen=True)
 class DataReport:
-    """Everything `check` found; `as_json` gives it as plain values.
+    """Everything `check_data` found; `as_json` gives it as plain values.
 
     error : why the data cannot be opened at all, empty if they can
     Of images, sizes : ((h, w), number of images), the most frequent first; repeats : further copies
@@ -113,7 +113,7 @@ class DataReport:
         return {**asdict(self), "ok": self.ok, "complete": self.complete}
 
 
-def check(path: str | Path, dataset: str | None = None, **options: Any) -> DataReport:
+def check_data(path: str | Path, dataset: str | None = None, **options: Any) -> DataReport:
     """Read every image of a set, or every row of embeddings, and report what was found.
 
     What is wrong is in the report, not raised.

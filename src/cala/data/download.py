@@ -40,7 +40,7 @@ class Archive:
         return self.url.rsplit("/", 1)[-1]
 
 
-def published(name: str) -> Archive:
+def published_archive(name: str) -> Archive:
     """Return where the authors of a set publish it, and its checksum."""
     summary = DATASETS.summary(name)
     if name in REFUSED:
@@ -65,7 +65,7 @@ def download(name: str, target: str | Path, progress: Any = False) -> Path:
     """
     import pooch  # takes a while to import, and most runs download nothing
 
-    archive = published(name)
+    archive = published_archive(name)
     target = Path(target)
     place, unpacked = target / archive.file, target / archive.unpacked
     if archive.unpacked and DATASETS[name].recognise(unpacked):

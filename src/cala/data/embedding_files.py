@@ -39,7 +39,7 @@ def read_members(path: Path) -> tuple[dict[str, Array], tuple[str, ...]]:
     try:
         if not path.is_file():
             what = "is a folder" if path.is_dir() else "does not exist"
-            detail = f"{shown(path)} {what}"
+            detail = f"no embeddings file at {shown(path)}, it {what}"
             raise InputError(detail, "check the path", field="path", code="missing_file")
         found = _read_npz(path) if suffix == ".npz" else _read_safetensors(path)
     except InputError:

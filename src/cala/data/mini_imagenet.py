@@ -119,9 +119,8 @@ def _rows(path: Path) -> list[tuple[str, str]]:
     for line, row in enumerate(found, start=2):
         name, wnid = row["filename"], row["label"]
         if not name or not wnid or not WNID.fullmatch(wnid):
-            raise InputError(
-                f"{shown(path)}, line {line}: label {wnid!r} of {name!r} is not a wnid"
-            )
+            detail = f"{shown(path)}, line {line}: label {wnid!r} of {name!r} is not a wnid"
+            raise InputError(detail, field="label")
         rows.append((name, wnid))
     return rows
 

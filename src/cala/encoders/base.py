@@ -121,13 +121,13 @@ def from_module(
         dim=int(module.dim),  # type: ignore[arg-type]
         transform=transform,
         forward=module,
-        fingerprint=fingerprint(module, architecture),
+        fingerprint=module_fingerprint(module, architecture),
         device=torch.device(device),
         **about,
     )
 
 
-def fingerprint(module: nn.Module, architecture: str) -> str:
+def module_fingerprint(module: nn.Module, architecture: str) -> str:
     """SHA-256 of an architecture's name and the module's weights."""
     digest = hashlib.sha256(architecture.encode())
     for name, tensor in sorted(module.state_dict().items()):

@@ -14,7 +14,7 @@ from cala.data.embeddings import Embeddings
 from cala.data.images import ImageSet, ImageSplit
 from cala.encoders.base import Encoder
 from cala.encoders.embed import embed
-from cala.encoders.fakes import IMAGES, PAIRS, fake_pool
+from cala.encoders.fakes import IMAGES, PAIRS, encode_fakes
 from cala.encoders.leakage import check_fair, held_out
 
 Advance = Callable[[int, int], None]
@@ -49,10 +49,10 @@ def base_fakes(
     encoder: Encoder,
     **options: Any,
 ) -> FakePool:
-    """`fake_pool` of a set whose base labels are any numbers; pairs are these labels."""
+    """`encode_fakes` of a set whose base labels are any numbers; pairs are these labels."""
     labels = np.array(sorted(base))
     columns = np.searchsorted(labels, train.labels)
-    pool = fake_pool(replace(train, labels=columns), rows, encoder, **options)
+    pool = encode_fakes(replace(train, labels=columns), rows, encoder, **options)
     return replace(pool, pairs=labels[pool.pairs])
 
 

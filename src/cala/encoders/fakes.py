@@ -26,7 +26,7 @@ PARENTS = 1 << 30  # bytes of all parents, were they decoded at once
 MEMORY = 1 << 27  # bytes of parents that are decoded at once
 
 
-def fake_pool(
+def encode_fakes(
     split: ImageSplit,
     rows: Rows,
     encoder: Encoder,

@@ -45,7 +45,7 @@ def load_hf(name: str, device: torch.device | str = "cpu") -> Encoder:
             code="not_loaded",
         ) from error
     module = Pooled(model, list(info["missing_keys"]), uri)
-    transform = read_processor(processor.to_dict(), uri)
+    transform = read_hf_processor(processor.to_dict(), uri)
     module.dim = probe(module, transform.size, uri)
     return from_module(
         uri,
@@ -90,7 +90,7 @@ class Pooled(nn.Module):
         return last[:, 0] if self.rest == "class token" else last.mean(1)
 
 
-def read_processor(fields: Mapping[str, Any], uri: str) -> Transform:
+def read_hf_processor(fields: Mapping[str, Any], uri: str) -> Transform:
     """Return the test transform that the fields of an image processor describe."""
     crop = _sides(fields.get("crop_size"), uri) if fields.get("do_center_crop") else None
     resize, squeeze = _sides(fields.get("size"), uri) or crop or (224, True)
@@ -150,7 +150,7 @@ def load_timm(name: str, device: torch.device | str = "cpu") -> Encoder:
             "it needs a download, or a local folder as timm:local-dir:FOLDER",
             code="not_loaded",
         ) from error
-    transform = read_config(timm.data.resolve_model_data_config(module), uri)
+    transform = read_timm_config(timm.data.resolve_model_data_config(module), uri)
     module.dim = probe(module, transform.size, uri)
     architecture = module.pretrained_cfg.get("architecture") or name.split(".")[0]
     return from_module(
@@ -164,7 +164,7 @@ def load_timm(name: str, device: torch.device | str = "cpu") -> Encoder:
     )
 
 
-def read_config(config: dict[str, Any], uri: str) -> Transform:
+def read_timm_config(config: dict[str, Any], uri: str) -> Transform:
     """Return the test transform that a data config of timm describes."""
     channels, height, width = config["input_size"]
     if channels != 3 or height != width:

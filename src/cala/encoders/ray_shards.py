@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-from cala.cluster.ray_engine import RayCluster
-from cala.cluster.ray_pool import Pool
+from cala.cluster.ray_cluster import RayCluster
 from cala.encoders.base import Encoder
 from cala.encoders.encode_shards import Encoded, Slice, Work, encode_slice
 from cala.encoders.registry import load_encoder
@@ -41,8 +40,8 @@ def on_ray(
                 under_way[piece.key] = piece
                 yield piece.key, replace(piece, images=piece.images.located())
 
-        pool = Pool(
-            cluster,
+        found = cluster.map(
+            keyed(),
             make_worker,
             uri,
             device,
@@ -53,9 +52,9 @@ def on_ray(
             cpus=each,
             gpus=int(cluster.gpus > 0),
         )
-        with closing(pool.map(keyed())) as finished:
-            for key, found in finished:
-                yield under_way.pop(str(key)), found
+        with closing(found) as finished:
+            for key, encoded in finished:
+                yield under_way.pop(str(key)), encoded
 
     return work
 

@@ -106,7 +106,9 @@ def load_encoder(
     ...
     cala.errors.InputError: resnet18 is an architecture without weights: train it with ...
     """
-    found = _load(os.fspath(uri), device)
+    from cala.encoders.device import choose_device
+
+    found = _load(os.fspath(uri), choose_device(device))
     if views is None:
         return found
     from cala.encoders.views import at_most

@@ -61,7 +61,7 @@ class Tail(nn.Module):
     def __init__(self, head: Head, mirrored: bool) -> None:
         super().__init__()
         self.dim, self.mirrored = head.dim, mirrored
-        self.metric, self.new_class = Metric(head), NewClass(head)
+        self.metric, self.new_class = MetricModule(head), NewClass(head)
 
     def forward(
         self, features: Tensor, weights: Tensor, bias: Tensor
@@ -73,7 +73,7 @@ class Tail(nn.Module):
         return unit @ weights.T + bias, unit, *self.new_class(unit)
 
 
-class Metric(nn.Module):
+class MetricModule(nn.Module):
     """`cala.core.metric`: embeddings (n, d) -> unit vectors (n, d)."""
 
     def __init__(self, head: Head) -> None:

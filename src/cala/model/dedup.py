@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cala.data.images import ImageSplit
 from cala.errors import InputError
 from cala.files import shown
-from cala.store import Entry
+from cala.store import JournalEntry
 
 HASHES_IN_JOURNAL = 200
 
@@ -29,14 +29,14 @@ class NewPhotos:
     names: tuple[str, ...]
     duplicates: int
 
-    def entry(self, action: str, counts: dict[str, int]) -> Entry:
+    def entry(self, action: str, counts: dict[str, int]) -> JournalEntry:
         """What the journal says of learning them: how many of each class, and which."""
         details: dict[str, Any] = {"classes": counts}
         if len(self.digests) <= HASHES_IN_JOURNAL:  # more are in the group `photos` only
             details["sha256"] = [digest.hex() for digest in self.digests]
         if self.duplicates:
             details["again"] = self.duplicates
-        return Entry(action, details)
+        return JournalEntry(action, details)
 
 
 def new_photos(

@@ -21,8 +21,6 @@ from cala.estimator.growing import GrowingClassifier
 from cala.files import counted, reason, shown
 from cala.heads import HEADS
 from cala.heads.factory import split_name, takes_parts
-from cala.model.adapting import STARTS
-from cala.model.adapting import adapt as adapted
 from cala.model.dedup import NewPhotos, digests_of, new_photos
 from cala.model.model import Model, check_base_loss, check_reject
 from cala.model.photos import labelled_files
@@ -133,13 +131,6 @@ def fit(
     >>> import cala
     >>> cala.fit("photos/", "birds").predict("new.jpg")  # doctest: +SKIP
     """
-    from cala.encoders import load_encoder
-    from cala.encoders.base import Encoder
-    from cala.encoders.embed import embed
-    from cala.encoders.fakes import fake_pool
-    from cala.encoders.leakage import held_out
-    from cala.encoders.registry import located
-
     store = Store(Path(out))
     wanted = _check(store, method, max_base_loss, reject, fakes, shot_views)
     found = photos if isinstance(photos, ImageSet) else _opened(Path(photos), skip_bad)
@@ -149,13 +140,24 @@ def fit(
     if new.duplicates:
         text = f"left out {counted(new.duplicates, 'duplicate photo')}"
         notes.append(Note("duplicates", text))
+    # Everything above is cheap; torch is imported from here on.
     if adapt:
+        from cala.model.adapting import STARTS
+        from cala.model.adapting import adapt as adapted
+
         if encoder != STARTS:
             raise InputError(f"only {STARTS} can be adapted", "leave out --encoder", field="adapt")
         beside = store.path.resolve().with_name(f"{store.path.resolve().name}-encoder")
         made, said = adapted(found, beside, minutes=adapt, seed=seed, device=device)
         notes.append(Note("adapted", said))
         encoder = made or encoder
+    from cala.encoders import load_encoder
+    from cala.encoders.base import Encoder
+    from cala.encoders.embed import embed
+    from cala.encoders.fakes import encode_fakes
+    from cala.encoders.leakage import held_out
+    from cala.encoders.registry import located
+
     coder = encoder if isinstance(encoder, Encoder) else load_encoder(encoder, device)
     pairs, each = _sizes(wanted, split)
     total, done = len(split) + pairs * each * (2 if shot_views else 1), 0
@@ -179,7 +181,7 @@ def fit(
     pool: FakePool | None = None
     if pairs:
         rows = np.arange(len(split))
-        pool = fake_pool(
+        pool = encode_fakes(
             split,
             rows,
             coder,

@@ -23,7 +23,7 @@ from cala.model.prediction import Prediction, predict
 from cala.model.thumbnails import drop_thumbnails, write_thumbnails
 from cala.model.trust import check_trusted, remember_trusted
 from cala.model.version import Features, ModelVersion, Note, check_name, plain_name
-from cala.store import Content, Entry, Store
+from cala.store import Content, JournalEntry, Store
 
 if TYPE_CHECKING:  # imported where photos are encoded: an encoder's engine takes seconds to load
     from cala.encoders.base import Encoder
@@ -237,7 +237,7 @@ class Model:
         names = [check_name(name) for name in names]
         done: list[tuple[ModelVersion, Added]] = []
 
-        def make(content: Content) -> tuple[Content, Entry] | None:
+        def make(content: Content) -> tuple[Content, JournalEntry] | None:
             before = ModelVersion.from_content(content)
             before.encoder.check_same(card, self.path)
             after, added, new = _learned(before, files, features, names, digests)
@@ -261,11 +261,11 @@ class Model:
 
     def forget(self, label: str) -> Model:
         """Remove a class."""
-        return self._change(lambda k: k.without(label), Entry("forget", {"class": label}))
+        return self._change(lambda k: k.without(label), JournalEntry("forget", {"class": label}))
 
     def rename(self, old: str, new: str) -> Model:
         """Call a class by another name."""
-        entry = Entry("rename", {"from": old, "to": new})
+        entry = JournalEntry("rename", {"from": old, "to": new})
         return self._change(lambda k: k.renamed(old, new), entry)
 
     def tune(
@@ -314,7 +314,7 @@ class Model:
             rate = current.reject if reject is None else reject
             return replace(current, classifier=classifier, reject=rate)
 
-        return self._change(tuned, Entry("tune", details))
+        return self._change(tuned, JournalEntry("tune", details))
 
     def undo(self) -> Model:
         """Go back by one change."""
@@ -326,8 +326,8 @@ class Model:
         self.store.redo()
         return self.cleared()
 
-    def _change(self, make: Callable[[ModelVersion], ModelVersion], entry: Entry) -> Model:
-        def changed(content: Content) -> tuple[Content, Entry]:
+    def _change(self, make: Callable[[ModelVersion], ModelVersion], entry: JournalEntry) -> Model:
+        def changed(content: Content) -> tuple[Content, JournalEntry]:
             return make(ModelVersion.from_content(content)).to_content(), entry
 
         self.store.change(changed)

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from cala.core.cala import normalise
 from cala.errors import InputError
-from cala.heads import Head
 from cala.model.version import UNKNOWN, Features, ModelVersion
 
 ROWS = 4096
@@ -129,20 +128,6 @@ def predict(
     return answers
 
 
-@dataclass(frozen=True)
-class _Scores:
-    """One pass over rows: cosines and logits of the host (n, C), what is added to them (C,)."""
-
-    unit: NDArray[Any]
-    plain: NDArray[Any]
-    shift: NDArray[Any]
-
-    @classmethod
-    def of(cls, head: Head, features: Features) -> _Scores:
-        unit = head.embed(features.astype(head.dtype, copy=False))
-        return cls(unit[:, : head.dim], head.host.unit_logits(unit), head.shift)
-
-
 def _part(
     current: ModelVersion,
     features: Features,
@@ -152,17 +137,24 @@ def _part(
     rate: float,
     why: bool,
 ) -> list[Prediction]:
+    """One pass: logits of the host (n, C), and what is added to them (C,)."""
     head, labels = current.classifier.head_, current.names
-    scores = _Scores.of(head, features)
-    shares = head.probabilities(scores.plain + scores.shift)
+    unit = head.embed(features.astype(head.dtype, copy=False))
+    plain, shift = head.host.unit_logits(unit), head.shift
+    shares = head.probabilities(plain + shift)
     columns = largest(shares, top)
     values = np.take_along_axis(shares, columns, 1)
-    fits = _familiarity(current, scores) if unknown != "off" else [float("nan")] * len(names)
-    reasons = _reasons(current, scores, max(top, 3)) if why else [None] * len(names)
+    fits = np.full(len(names), np.nan)
+    rejection = current.classifier.rejection_
+    if unknown != "off" and rejection.is_on:
+        fits = rejection.p_values(plain, head.table.counts, head.n_base)
+    reasons: Sequence[Why | None] = [None] * len(names)
+    if why:
+        reasons = _reasons(current, unit[:, : head.dim], plain, max(top, 3))
     answers = []
     for row, (best, share) in enumerate(zip(columns.tolist(), values.tolist(), strict=True)):
         order = [labels[column] for column in best]
-        strange = fits[row] < rate  # never where it is NaN
+        strange = bool(fits[row] < rate)  # never where it is NaN
         answers.append(
             Prediction(
                 image=names[row],
@@ -170,7 +162,7 @@ def _part(
                 best=order[0],
                 kind=current.kind_at(best[0]),
                 probability=share[0],
-                familiarity=fits[row],
+                familiarity=float(fits[row]),
                 unknown=strange,
                 top=tuple(zip(order, share, strict=True)),
                 why=reasons[row],
@@ -184,28 +176,21 @@ def largest(values: NDArray[Any], count: int) -> NDArray[np.int64]:
     return np.argsort(-values, axis=1, kind="stable")[:, :count]
 
 
-def _familiarity(current: ModelVersion, scores: _Scores) -> list[float]:
-    """NaN where the model cannot tell."""
-    head, rejection = current.classifier.head_, current.classifier.rejection_
-    if not rejection.is_on:
-        return [float("nan")] * len(scores.plain)
-    return rejection.p_values(scores.plain, head.table.counts, head.n_base).tolist()
-
-
-def _reasons(current: ModelVersion, scores: _Scores, count: int) -> list[Why | None]:
-    labels = current.names
-    cosines = scores.unit @ normalise(current.classifier.head_.prototypes).T
-    best = largest(scores.plain + scores.shift, count)
-    without = scores.plain.argmax(1).tolist()
-    reasons: list[Why | None] = []
-    for row, columns in enumerate(best.tolist()):
+def _reasons(
+    current: ModelVersion, unit: NDArray[Any], plain: NDArray[Any], count: int
+) -> list[Why]:
+    labels, head = current.names, current.classifier.head_
+    cosines, shift = unit @ normalise(head.prototypes).T, head.shift
+    without = plain.argmax(1).tolist()
+    reasons = []
+    for row, columns in enumerate(largest(plain + shift, count).tolist()):
         closest = tuple(
             Relative(
                 labels[column],
                 current.kind_at(column),
                 float(cosines[row, column]),
-                float(scores.plain[row, column]),
-                float(scores.shift[column]),
+                float(plain[row, column]),
+                float(shift[column]),
             )
             for column in columns
         )

@@ -61,7 +61,7 @@ def delete_own(folder: Path, own: re.Pattern[str], keep: Container[str] = ()) ->
 
 def write_document(path: Path, document: Document) -> None:
     """Write it in one step, with its checksum."""
-    sealed = {**document, "checksum": checksum(document)}
+    sealed = {**document, "checksum": _checksum(document)}
     write_bytes(path, json.dumps(sealed, indent=1).encode())
 
 
@@ -81,7 +81,7 @@ def read_document(path: Path) -> Document:
             "use that version",
             code="newer_format",
         )
-    if found.pop("checksum", None) != checksum(found):
+    if found.pop("checksum", None) != _checksum(found):
         raise DamagedFile(shown(path), "wrong checksum: a byte changed, or it was edited", FIX)
     wrong = [name for name, fits in FIELDS.items() if not fits(found.get(name))]
     if wrong:
@@ -89,7 +89,7 @@ def read_document(path: Path) -> Document:
     return found
 
 
-def checksum(document: Document) -> str:
+def _checksum(document: Document) -> str:
     """SHA-256 of the values, whatever the layout of the text."""
     text = json.dumps(document, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

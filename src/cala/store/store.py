@@ -60,7 +60,7 @@ class Content:
 
 
 @dataclass(frozen=True)
-class Entry:
+class JournalEntry:
     """One line of the journal.
 
     action : fit, add, forget, rename, tune, undo, redo, recover
@@ -122,9 +122,10 @@ class Store:
     >>> import tempfile, numpy
     >>> store = Store(Path(tempfile.mkdtemp(), "birds"))
     >>> first = Content({"name": "birds"}, {"base": {"x": numpy.zeros(2)}})
-    >>> store.create(first, Entry("fit"))
+    >>> store.create(first, JournalEntry("fit"))
     1
-    >>> store.change(lambda old: (Content({"name": "more birds"}, old.groups), Entry("rename")))
+    >>> renamed = Content({"name": "more birds"}, first.groups)
+    >>> store.change(lambda old: (renamed, JournalEntry("rename")))
     2
     >>> store.undo(), store.read().meta
     (3, {'name': 'birds'})
@@ -211,7 +212,7 @@ class Store:
 
     # Changes
 
-    def create(self, content: Content, entry: Entry) -> int:
+    def create(self, content: Content, entry: JournalEntry) -> int:
         """Make the folder with version 1; refuse where there is something already."""
         self.check_free()
         with self._writing():
@@ -251,7 +252,7 @@ class Store:
                 return False
         return True
 
-    def change(self, make: Callable[[Content], tuple[Content, Entry] | None]) -> int:
+    def change(self, make: Callable[[Content], tuple[Content, JournalEntry] | None]) -> int:
         """Make the next version from the present one; changes come one after the other.
 
         make : old content -> new content and its line of the journal, or None to change nothing
@@ -284,7 +285,7 @@ class Store:
                 self._keep(now, undone=True)
                 details = {"of": _origin(now), "to": last, **({"also": also} if also else {})}
                 redo = [*now["redo"], now["version"]]
-                return self._move(now, target, Entry("undo", details), stack, redo)
+                return self._move(now, target, JournalEntry("undo", details), stack, redo)
             raise StateError(
                 f"{shown(self.path)} has no earlier version to go back to", code="nothing_to_undo"
             )
@@ -298,7 +299,7 @@ class Store:
             *rest, last = now["redo"]
             target = self._whole(self._history(last, undone=True))
             self._keep(now)
-            entry = Entry("redo", {"of": _origin(target), "to": last})
+            entry = JournalEntry("redo", {"of": _origin(target), "to": last})
             return self._move(now, target, entry, [*now["undo"], now["version"]], rest)
 
     @contextmanager
@@ -308,7 +309,7 @@ class Store:
         with self._writing(), self._locked():
             yield
 
-    def _write(self, content: Content, entry: Entry, before: Document | None) -> int:
+    def _write(self, content: Content, entry: JournalEntry, before: Document | None) -> int:
         blobs = self.path / "blobs"
         for folder in FOLDERS:
             if not (self.path / folder).is_dir():
@@ -344,7 +345,7 @@ class Store:
         write_document(self._history(document["version"], undone), document)
 
     def _move(
-        self, now: Document, target: Document, entry: Entry, undo: list[int], redo: list[int]
+        self, now: Document, target: Document, entry: JournalEntry, undo: list[int], redo: list[int]
     ) -> int:
         version = now["version"] + 1
         journal = [*now["journal"], entry.dated(version)]
@@ -367,7 +368,7 @@ class Store:
             except (DamagedFile, FileNotFoundError):
                 continue
             version = max(map(_number, versions)) + 2  # the damaged one may have been the next
-            entry = Entry("recover", {"to": target["version"]})
+            entry = JournalEntry("recover", {"to": target["version"]})
             journal = [*target["journal"], entry.dated(version)]
             undo = [number for number in target["undo"] if self._history(number).exists()]
             moved = {"version": version, "journal": journal, "undo": undo, "redo": []}

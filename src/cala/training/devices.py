@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 from typing import Protocol as Interface
 
@@ -28,6 +28,10 @@ class Ranks(Interface):
     rank: int
     world: int
 
+    def together(self) -> AbstractContextManager[None]:
+        """A context for work in which a lost process shows as an error."""
+        ...
+
     def wrap(self, model: nn.Module) -> Any:
         """The model whose gradients are averaged over all processes."""
         ...
@@ -46,8 +50,10 @@ class Ranks(Interface):
 class Single:
     """One process."""
 
-    rank = 0
-    world = 1
+    rank, world = 0, 1
+
+    def together(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def wrap(self, model: nn.Module) -> Any:
         return model
@@ -74,7 +80,9 @@ class FabricRanks:
             from lightning_fabric import Fabric
         except ImportError as error:
             raise InputError(
-                f"training on several devices needs lightning-fabric: {install('train')}"
+                "training on several devices needs lightning-fabric",
+                install("train"),
+                field="devices",
             ) from error
         logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it greets every process
         kind = torch.device(device).type
@@ -88,7 +96,8 @@ class FabricRanks:
             where = "" if nodes == 1 else f" on each of {nodes} nodes"
             raise InputError(
                 f"{devices} devices of kind {kind}{where} with strategy {strategy!r} cannot be "
-                f"used here ({first})"
+                f"used here ({first})",
+                field="devices",
             ) from error
         self.rank = int(self.fabric.global_rank)
         self.world = int(self.fabric.world_size)
@@ -97,42 +106,45 @@ class FabricRanks:
     def device(self) -> torch.device:
         return torch.device(self.fabric.device)
 
+    def together(self) -> AbstractContextManager[None]:
+        return lost_peers()
+
     def wrap(self, model: nn.Module) -> Any:
-        with others():
+        with lost_peers():
             return self.fabric.setup_module(model)
 
     def backward(self, loss: Tensor) -> None:
-        with others():
-            self.fabric.backward(loss)
+        self.fabric.backward(loss)
 
     def total(self, sums: Tensor) -> Tensor:
-        with others():
+        with lost_peers():
             found: Tensor = self.fabric.all_reduce(sums, reduce_op="sum")
         return found
 
     def wait(self) -> None:
-        with others():
+        with lost_peers():
             self.fabric.barrier()
 
 
 @contextmanager
-def others() -> Iterator[None]:
-    """Errors of talking to the other processes, in words."""
+def lost_peers() -> Iterator[None]:
+    """Turn errors of talking to the other processes into one that says what to do.
+
+    gloo raises a plain RuntimeError when a peer is gone; errors of a step itself have a class of
+    their own (out of memory, not implemented, Diverged) and pass.
+    """
     try:
         yield
     except RuntimeError as error:
-        text = str(error)
-        if not isinstance(error, dist.DistError) and "gloo" not in text and "NCCL" not in text:
+        if not isinstance(error, dist.DistError) and type(error) is not RuntimeError:
             raise
+        first = str(error).strip().split("\n")[0].split(". ")[0][:200]
         raise InputError(
-            f"another process of this training was lost ({_first_sentence(text)}): start all of "
-            "them again with --resume"
+            f"a step that this process shares with others failed, most likely because another "
+            f"process of this training was lost ({first})",
+            "start all of them again with --resume",
+            code="peer_lost",
         ) from error
-
-
-def _first_sentence(text: str, most: int = 200) -> str:
-    first = text.strip().split("\n")[0].split(". ")[0]
-    return first if len(first) <= most else f"{first[:most]}…"
 
 
 def make_ranks(devices: int, nodes: int, strategy: str, device: str) -> Ranks:
@@ -141,37 +153,43 @@ def make_ranks(devices: int, nodes: int, strategy: str, device: str) -> Ranks:
     if joined is None:
         if nodes > 1 and "MASTER_ADDR" not in os.environ:
             raise InputError(
-                f"--nodes {nodes}: nobody says where the first node is. Start the command with "
-                f"torchrun --nnodes {nodes} --rdzv-backend c10d --rdzv-endpoint HOST:PORT -m cala "
-                "train …, or set MASTER_ADDR, MASTER_PORT and NODE_RANK on every node"
+                f"--nodes {nodes} without the address of the first node",
+                f"start the command with torchrun --nnodes {nodes} --rdzv-backend c10d "
+                "--rdzv-endpoint HOST:PORT -m cala train …, or set MASTER_ADDR, MASTER_PORT and "
+                "NODE_RANK on every node",
+                field="nodes",
             )
         if nodes > 1:
             _check_node(nodes)
         world = devices * nodes
         return FabricRanks(devices, strategy, device, nodes) if world > 1 else Single()
     local, world = joined
-    # torchrun knows both; who repeats them must say the same.
+    # torchrun knows both; options that repeat them must agree.
     if devices not in (1, local) or nodes not in (1, world // local):
         raise InputError(
             f"--devices {devices} on --nodes {nodes} makes {devices * nodes} processes, and "
-            f"{world} were started, {local} on each node (WORLD_SIZE, LOCAL_WORLD_SIZE): leave "
-            "both options out, or start as many"
+            f"{world} were started, {local} on each node (WORLD_SIZE, LOCAL_WORLD_SIZE)",
+            "omit both options, or start as many",
+            field="devices",
         )
     return FabricRanks(local, strategy, device, world // local) if world > 1 else Single()
 
 
 def _check_node(nodes: int) -> None:
-    """Raise for what would make the nodes wait for each other without end."""
+    """Raise for what would make the nodes wait for each other forever."""
     rank, port = os.environ.get("NODE_RANK"), os.environ.get("MASTER_PORT")
     if rank is None or not rank.isdecimal() or int(rank) >= nodes:
         raise InputError(
-            f"NODE_RANK is {shown(rank)}: with --nodes {nodes} set it to the number of this node, "
-            f"from 0 to {nodes - 1}"
+            f"NODE_RANK is {shown(rank)}",
+            f"with --nodes {nodes} set it to this node's number, from 0 to {nodes - 1}",
+            field="NODE_RANK",
         )
     if port is None or not port.isdecimal() or not 0 < int(port) < 65536:
         raise InputError(
-            f"MASTER_PORT is {shown(port)}: set it to a free port of the first node "
-            f"({shown(os.environ['MASTER_ADDR'])}), the same on all nodes, such as 29400"
+            f"MASTER_PORT is {shown(port)}",
+            f"set it to a free port of the first node ({shown(os.environ['MASTER_ADDR'])}), the "
+            "same on all nodes, such as 29400",
+            field="MASTER_PORT",
         )
 
 
@@ -187,8 +205,9 @@ def joining() -> tuple[int, int] | None:
     except ValueError:
         given = {name: os.environ.get(name) for name in LAUNCHED if name in os.environ}
         raise InputError(
-            f"the environment of a launcher makes no sense ({shown(given)}): RANK counts from 0 to "
-            "WORLD_SIZE - 1, and each node has LOCAL_WORLD_SIZE processes"
+            f"the launcher's environment is inconsistent ({shown(given)})",
+            "RANK must be from 0 to WORLD_SIZE - 1, with LOCAL_WORLD_SIZE processes on each node",
+            field="RANK",
         ) from None
     # Launchers other than torchrun may leave these out; fabric goes by them.
     os.environ.setdefault("LOCAL_RANK", str(rank % local))

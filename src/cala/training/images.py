@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from cala.data.images import ImageSet, ImageSplit
 from cala.encoders.transform import Transform
+from cala.encoders.weights import stated_training
 from cala.errors import InputError
 from cala.files import shown
 from cala.training.loop import BaseImages
@@ -37,9 +39,10 @@ def base_rows(images: ImageSet, n_base: int, holdout: int, seed: int) -> BaseRow
     """Choose `holdout` images of every base class that training does not see."""
     labels = images.train.labels
     if n_base < 2:
-        raise InputError(f"{n_base} base class is not enough: training needs 2 or more")
+        raise InputError(f"{n_base} base class is not enough", "use 2 or more", field="base")
     if n_base > len(images.classes):
-        raise InputError(f"{n_base} base classes were asked for, there are {len(images.classes)}")
+        most = f"use at most {len(images.classes)}"
+        raise InputError(f"there are no {n_base} base classes", most, field="base")
     draw = np.random.default_rng([seed, 25])
     train, held = [], []
     for label in range(n_base):
@@ -47,7 +50,9 @@ def base_rows(images: ImageSet, n_base: int, holdout: int, seed: int) -> BaseRow
         if len(own) <= holdout:
             raise InputError(
                 f"class {shown(images.classes[label])} has {len(own)} training images, of which "
-                f"{holdout} are to be held out: lower --holdout or add images"
+                f"{holdout} are to be held out",
+                "lower --holdout or add images",
+                field="holdout",
             )
         mixed = draw.permutation(own)
         held.append(np.sort(mixed[:holdout]))
@@ -67,7 +72,9 @@ def _without_copies(images: ImageSet, rows: BaseRows) -> BaseRows:
     if not left.all():
         raise InputError(
             f"class {shown(images.classes[int(left.argmin())])} has no training image that is not "
-            "a copy of a held-out one: lower --holdout or add images"
+            "a copy of a held-out one",
+            "lower --holdout or add images",
+            field="holdout",
         )
     return replace(rows, train=train)
 
@@ -79,23 +86,19 @@ def load_base(
     stored = stored_transform(recipe)
     total = len(rows.train) + len(rows.holdout)
     tensors = []
-    done = 0
+    before = 0
     for part in (rows.train, rows.holdout):
-        advanced = partial(_advance, advance, done, total)
+        advanced = partial(lambda before, done: advance(before + done, total), before)
         tensors.append(stack(images.train, part, stored, advanced))
         tensors.append(torch.from_numpy(rows.labels[part]))
-        done += len(part)
+        before += len(part)
     return BaseImages(*tensors)
 
 
 def stored_transform(recipe: Recipe) -> Transform:
-    """How images wait in memory: larger than the encoder sees them where they are cropped."""
+    """How images are stored in memory: larger than the encoder sees them if they are cropped."""
     side = max(recipe.store, recipe.transform.size)
     return replace(recipe.transform, size=side, resize=max(recipe.transform.resize, side))
-
-
-def _advance(advance: Advance, before: int, total: int, done: int) -> None:
-    advance(before + done, total)
 
 
 def stack(
@@ -112,3 +115,39 @@ def stack(
         start += len(batch)
         advance(start)
     return out
+
+
+@dataclass(frozen=True)
+class InitProvenance:
+    """What the weights that a base session starts from were trained on.
+
+    classes : of the same kind of set; trained : some of their images, see `Encoder.trained`
+    """
+
+    classes: tuple[str, ...] = ()
+    trained: frozenset[str] = frozenset()
+
+
+def init_provenance(init: Path | None, images: ImageSet, rows: BaseRows) -> InitProvenance:
+    """Read before training, since the file may be gone at its end.
+
+    Refuses to hold out images that trained the weights.
+    """
+    if init is None:
+        return InitProvenance()
+    about, trained, unseen = stated_training(init)
+    same_kind = about.get("dataset") == images.name
+    if len(rows.holdout):
+        seen = (digest[:32] in trained for digest in images.train.digests(rows.train))
+        same = any(seen) if trained else same_kind  # early encoders remember no image
+        kept = sum(digest in unseen for digest in images.train.digests(rows.holdout))
+        if same and kept < len(rows.holdout):
+            raise InputError(
+                f"{len(rows.holdout) - kept} of the {len(rows.holdout)} images to hold out "
+                f"trained the weights in {shown(init.name)}",
+                f"use its --seed {about.get('seed')} and --holdout {about.get('holdout')}, or "
+                "--holdout 0",
+                field="holdout",
+                code="holdout_trained",
+            )
+    return InitProvenance(tuple(about.get("classes", ())) if same_kind else (), trained)

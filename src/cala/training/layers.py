@@ -35,8 +35,9 @@ def rates(encoder: nn.Module, recipe: Recipe) -> dict[nn.Parameter, float]:
     whole = layers(encoder)
     if recipe.freeze > len(whole):
         raise InputError(
-            f"freeze is {recipe.freeze}: {recipe.encoder} has {len(whole)} layers, use at most "
-            "as many"
+            f"freeze is {recipe.freeze}, and {recipe.encoder} has {len(whole)} layers",
+            f"use at most {len(whole)}",
+            field="freeze",
         )
     of_norms = {"train": 1.0, "slow": SLOW, "frozen": 0.0}[recipe.norms]
     found = {}

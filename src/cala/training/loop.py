@@ -46,7 +46,7 @@ class BaseImages:
 
 
 class Diverged(InputError):
-    """Loss or weights are no numbers any more."""
+    """The loss or a weight is not finite."""
 
 
 class Trainer:
@@ -73,7 +73,11 @@ class Trainer:
         self.recipe, self.augmentation, self.seed, self.warm = recipe, augmentation, seed, warm
         self.ranks = ranks or Single()
         if self.ranks.world > 1 and not model.divisible:
-            raise InputError("this method trains on episodes, which devices cannot share: use one")
+            raise InputError(
+                "this method trains on episodes, which devices cannot share",
+                "use one device",
+                field="devices",
+            )
         self.device = torch.device(device)
         self.autocast = autocast
         self.model = model.to(self.device)
@@ -210,7 +214,7 @@ class Trainer:
         correct = (logits.argmax(1) == shown).sum()
         sums = self.ranks.total(torch.stack([loss.detach() * len(shown), correct]).double())
         if not sums[0].isfinite():  # the sum, so that all processes stop here
-            raise Diverged(self._diverged(step, f"the loss is {float(sums[0])}"))
+            raise self._diverged(step, f"the loss is {float(sums[0])}")
         self.progress.epoch_loss += float(sums[0])
         self.progress.epoch_correct += int(sums[1])
         self.progress.epoch_images += len(shown) * self.ranks.world
@@ -308,12 +312,13 @@ class Trainer:
         """Raise if a weight is no number any more, as after one step that was far too long."""
         for name, tensor in self.model.state_dict().items():
             if not tensor.isfinite().all():
-                raise Diverged(self._diverged(self.progress.step - 1, f"{name} is not finite"))
+                raise self._diverged(self.progress.step - 1, f"{name} is not finite")
 
-    def _diverged(self, step: int, what: str) -> str:
-        return (
-            f"training diverged at step {step + 1} of {self.total_steps}: {what}. Start again in "
-            f"another folder with a lower --lr (it is {self.recipe.lr:g})"
+    def _diverged(self, step: int, what: str) -> Diverged:
+        return Diverged(
+            f"training diverged at step {step + 1} of {self.total_steps}: {what}",
+            f"start again in another folder with a lower --lr (it is {self.recipe.lr:g})",
+            field="lr",
         )
 
     def tensors(self) -> dict[str, Tensor]:

@@ -94,35 +94,26 @@ class Recipe:
         check_choice("schedule", self.schedule, SCHEDULES)
         check_choice("augmentation", self.augment, AUGMENTATIONS)
         check_choice("norms", self.norms, NORMS)
-        if self.batch < 1:
-            raise InputError(f"batch is {self.batch}: use 1 or more")
-        for name in ("epochs", "lr", "scale", "factor"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise InputError(f"{name} is {getattr(self, name)}: use a number above 0")
-        for name in ("momentum", "smoothing", "average"):
-            if not 0 <= getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}: use 0 or more, below 1")
-        for name in ("freeze", "keep"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise InputError(f"{name} is {getattr(self, name)}: use 0 or more")
-        for name in ("layer_decay", "blend"):
-            if not 0 < getattr(self, name) <= 1:
-                raise InputError(
-                    f"{name} is {getattr(self, name)}",
-                    "use a number above 0, at most 1",
-                    field=name,
-                )
         side = self.transform.size
-        most = {
-            "weight_decay": 1, "warmup": 1, "jitter": 1, "jittered": 1, "grey": 1,
-            "policy": MOST_CHANGES, "pad": side, "cutout": side, "store": MOST_STORED * side,
+        above_0, share = (0, math.inf, "()"), (0, 1, "[]")
+        ranges: dict[str, tuple[float, float, str]] = {
+            "batch": (1, math.inf, "[)"), "epochs": above_0, "lr": above_0, "scale": above_0,
+            "factor": above_0, "momentum": (0, 1, "[)"), "smoothing": (0, 1, "[)"),
+            "average": (0, 1, "[)"), "freeze": (0, math.inf, "[)"), "keep": (0, math.inf, "[)"),
+            "layer_decay": (0, 1, "(]"), "blend": (0, 1, "(]"), "weight_decay": share,
+            "warmup": share, "jitter": share, "jittered": share, "grey": share,
+            "policy": (0, MOST_CHANGES, "[]"), "pad": (0, side, "[]"), "cutout": (0, side, "[]"),
+            "store": (0, MOST_STORED * side, "[]"),
         }  # fmt: skip
-        for name, high in most.items():
-            if not 0 <= getattr(self, name) <= high:
-                raise InputError(
-                    f"{name} is {getattr(self, name)}: use a number from 0 to {high} for images of "
-                    f"{side} pixels"
-                )
+        for name, (low, high, ends) in ranges.items():
+            value = getattr(self, name)
+            over = value >= low if ends[0] == "[" else value > low
+            under = value <= high if ends[1] == "]" else value < high
+            if not (over and under):
+                first = f"{'at least' if ends[0] == '[' else 'more than'} {low}"
+                last = f"{'at most' if ends[1] == ']' else 'less than'} {high}"
+                fix = f"use {first}" + (f" and {last}" if high < math.inf else "")
+                raise InputError(f"{name} is {value}", fix, field=name)
 
     def changed(self, **changes: Any) -> Recipe:
         """A copy with other values; None leaves a value as it is."""
@@ -145,12 +136,16 @@ class Recipe:
         for text in settings:
             name, equals, value = text.partition("=")
             if not equals:
-                raise InputError(f"setting {text!r}: write NAME=VALUE, such as cutout=8")
+                raise InputError(
+                    f"setting {text!r}", "write NAME=VALUE, such as cutout=8", field="settings"
+                )
             check_choice("setting", name, SETTINGS)
             try:
                 changes[name] = kinds[name](value)
             except ValueError:
-                raise InputError(f"setting {text!r}: {name} is a number") from None
+                raise InputError(
+                    f"setting {text!r}", f"{name} is a number", field="settings"
+                ) from None
         return replace(self, **changes)
 
     def as_dict(self) -> dict[str, Any]:
@@ -210,127 +205,54 @@ def _enter(summary: str, recipe: Recipe) -> None:
     RECIPES.register(recipe.name, summary)(recipe)
 
 
-_enter(
-    "the paper on CIFAR-100: 200 epochs, lr 0.1, ×0.1 after 120 and 160",
-    Recipe(
-        "paper-cifar100",
-        "resnet18-small",
-        CIFAR,
-        epochs=200,
-        batch=256,
-        milestones=(120, 160),
-        scale=10.0,
-    ),
+_paper = Recipe(
+    "paper-cifar100", "resnet18-small", CIFAR, 200, batch=256, milestones=(120, 160), scale=10.0
 )
+_enter("the paper on CIFAR-100: 200 epochs, lr 0.1, ×0.1 after 120 and 160", _paper)
+_crops: dict[str, Any] = {"augment": "resized-crop", "store": 92}
 _enter(
     "the paper on mini-ImageNet: 200 epochs, lr 0.1, ×0.1 after 120 and 160",
-    Recipe(
-        "paper-mini-imagenet",
-        "resnet18-small",
-        MINI,
-        epochs=200,
-        batch=256,
-        milestones=(120, 160),
-        scale=10.0,
-        augment="resized-crop",
-        store=92,
-    ),
+    replace(_paper, name="paper-mini-imagenet", transform=MINI, **_crops),
 )
 _enter(
     "the paper on CUB-200: 120 epochs, lr 0.01, ×0.1 after 50, 70 and 90, from ImageNet weights",
-    Recipe(
-        "paper-cub200",
-        "resnet18",
-        CUB,
-        epochs=120,
-        batch=256,
-        lr=0.01,
-        milestones=(50, 70, 90),
-        scale=10.0,
-        augment="resized-crop",
-        store=256,
-        pretrained=True,
+    replace(
+        _paper, name="paper-cub200", encoder="resnet18", transform=CUB, epochs=120, lr=0.01,
+        milestones=(50, 70, 90), pretrained=True, **{**_crops, "store": 256},
     ),
-)
-_enter(
-    "CIFAR-100 in about an hour on a CPU: ResNet-20, one cycle, small images first",
-    Recipe(
-        "fast-cifar100",
-        "resnet20",
-        CIFAR,
-        epochs=60,
-        batch=64,
-        schedule="one-cycle",
-        sizes=((0.4, 24), (0.65, 28)),
-    ),
-)
+)  # fmt: skip
+_fast = Recipe(
+    "fast-cifar100", "resnet20", CIFAR, 60, batch=64, schedule="one-cycle",
+    sizes=((0.4, 24), (0.65, 28)),
+)  # fmt: skip
+_enter("CIFAR-100 in about an hour on a CPU: ResNet-20, one cycle, small images first", _fast)
 _enter(
     "CIFAR-100 in about ten hours on a CPU: the paper's ResNet-18, one cycle, small images first",
-    Recipe(
-        "fast-cifar100-resnet18",
-        "resnet18-small",
-        CIFAR,
-        epochs=50,
-        batch=64,
-        lr=0.06,
-        schedule="one-cycle",
-        cutout=8,
-        sizes=((0.45, 20), (0.7, 26)),
+    replace(
+        _fast, name="fast-cifar100-resnet18", encoder="resnet18-small", epochs=50, lr=0.06,
+        cutout=8, sizes=((0.45, 20), (0.7, 26)),
     ),
-)
+)  # fmt: skip
+_crops["area"] = (0.25, 1.0)
 _enter(
     "mini-ImageNet in hours on a CPU: ResNet-18, one cycle, small images first",
-    Recipe(
-        "fast-mini-imagenet",
-        "resnet18",
-        MINI,
-        epochs=40,
-        batch=64,
-        schedule="one-cycle",
-        augment="resized-crop",
-        area=(0.25, 1.0),
-        sizes=((0.5, 64),),
-        store=92,
+    replace(
+        _fast, name="fast-mini-imagenet", encoder="resnet18", transform=MINI, epochs=40,
+        sizes=((0.5, 64),), **_crops,
     ),
-)
+)  # fmt: skip
 _enter(
     "your own photos: ResNet-18 at 84 pixels, one cycle",
-    Recipe(
-        "fast-photos",
-        "resnet18",
-        Transform(84, 96),
-        epochs=30,
-        batch=32,
-        lr=0.05,
-        schedule="one-cycle",
-        augment="resized-crop",
-        area=(0.25, 1.0),
-        store=96,
+    replace(
+        _fast, name="fast-photos", encoder="resnet18", transform=Transform(84, 96), epochs=30,
+        batch=32, lr=0.05, sizes=(), **{**_crops, "store": 96},
     ),
-)
+)  # fmt: skip
 _adapt = Recipe(
-    "adapt-photos",
-    "efficientnet-lite0",
-    LITE,
-    epochs=5,
-    batch=32,
-    lr=0.02,
-    weight_decay=0.0,
-    schedule="cosine",
-    warmup=0.1,
-    smoothing=0.1,
-    augment="resized-crop",
-    area=(0.3, 1.0),
-    jitter=0.3,
-    sizes=((0.6, 160),),
-    store=256,
-    pretrained=True,
-    means=True,
-    layer_decay=0.9,
-    freeze=6,
-    norms="frozen",
-    average=0.98,
-    blend=0.5,
-)
+    "adapt-photos", "efficientnet-lite0", LITE, 5, batch=32, lr=0.02, weight_decay=0.0,
+    schedule="cosine", warmup=0.1, smoothing=0.1, augment="resized-crop", area=(0.3, 1.0),
+    jitter=0.3, sizes=((0.6, 160),), store=256, pretrained=True, means=True, layer_decay=0.9,
+    freeze=6, norms="frozen", average=0.98, blend=0.5,
+)  # fmt: skip
 _enter("your own photos, from the weights of EfficientNet-Lite0", _adapt)
 _enter("CUB-200, from the weights of EfficientNet-Lite0", _adapt.changed(name="adapt-cub200"))

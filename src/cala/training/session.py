@@ -31,14 +31,28 @@ from cala.training.augment import (
     Sometimes,
 )
 from cala.training.checkpoint import Progress, load_checkpoint, save_checkpoint
-from cala.training.devices import Ranks, Single, others
-from cala.training.images import Advance, BaseRows, base_rows, load_base
-from cala.training.inherited import Inherited, inherited_from
+from cala.training.devices import Ranks, Single
+from cala.training.images import (
+    Advance,
+    BaseRows,
+    InitProvenance,
+    base_rows,
+    init_provenance,
+    load_base,
+)
 from cala.training.loop import BaseImages, Diverged, Trainer, own_random, seeded
 from cala.training.objective import BaseModel, MakeObjective, Objective
-from cala.training.place import CHECKPOINT, CONFIG, ENCODER, LOG, check_same, held
 from cala.training.policy import Policy
 from cala.training.recipes import Recipe
+from cala.training.run_dir import (
+    CHECKPOINT,
+    CONFIG,
+    ENCODER,
+    LOG,
+    begun_error,
+    check_same,
+    locked_run,
+)
 
 SELECTIONS = ("last", "validation")
 TIMED_STEPS = 8
@@ -80,30 +94,29 @@ class BaseSession:
 
     def __post_init__(self) -> None:
         check_choice("selection", self.selection, SELECTIONS)
-        if self.holdout < 0:
-            raise InputError(f"holdout is {self.holdout}: use 0 or more images per class")
-        if self.selection == "validation" and not self.holdout:
-            raise InputError("selection by validation needs held-out images: add --holdout 25")
-        if self.budget is not None and not 0 < self.budget < float("inf"):
-            raise InputError(f"budget is {self.budget}: give minutes above 0")
-        if self.budget is not None and self.ranks.world > 1:
-            raise InputError("a budget is of one process: with several devices give --epochs")
-        batch, world = self.recipe.batch, self.ranks.world
-        if batch % world:
-            raise InputError(
-                f"a batch of {batch} cannot be shared by {world} processes: use a multiple of "
-                f"{world}, such as --batch {-(-batch // world) * world}"
-            )
-        if self.recipe.pretrained and self.init is None:
-            name = self.recipe.encoder
-            ready = name if name in ENCODERS else f"FILE, such as torchvision's {name} weights"
-            raise InputError(
-                f"recipe {self.recipe.name} starts from pretrained weights: give --init {ready}"
-            )
-        if (self.recipe.keep or self.recipe.blend < 1) and self.init is None:
-            raise InputError(
-                "keep and blend need weights that training starts from", "give --init", field="init"
-            )
+        recipe, budget, world = self.recipe, self.budget, self.ranks.world
+        shared = -(-recipe.batch // world) * world
+        known = recipe.encoder in ENCODERS
+        file = recipe.encoder if known else f"FILE, such as torchvision's {recipe.encoder} weights"
+        checks = (
+            (self.holdout >= 0, "holdout", f"holdout is {self.holdout}", "use 0 or more"),
+            (self.selection != "validation" or self.holdout, "holdout",
+             "selection by validation needs held-out images", "add --holdout 25"),
+            (budget is None or 0 < budget < float("inf"), "budget", f"budget is {budget}",
+             "give minutes above 0"),
+            (budget is None or world == 1, "budget", "a budget is for one process",
+             "with several devices give --epochs"),
+            (recipe.batch == shared, "batch",
+             f"a batch of {recipe.batch} cannot be shared by {world} processes",
+             f"use a multiple of {world}, such as --batch {shared}"),
+            (self.init or not recipe.pretrained, "init",
+             f"recipe {recipe.name} starts from pretrained weights", f"give --init {file}"),
+            (self.init or not (recipe.keep or recipe.blend < 1), "init",
+             "keep and blend need weights that training starts from", "give --init"),
+        )  # fmt: skip
+        for good, name, detail, fix in checks:
+            if not good:
+                raise InputError(detail, fix, field=name)
 
     def lasting(self, epochs: float) -> BaseSession:
         """The same course in another number of epochs."""
@@ -149,24 +162,26 @@ def train_base(
     if session.recipe.batch > len(rows.train):
         raise InputError(
             f"a batch of {session.recipe.batch} is larger than the {len(rows.train)} training "
-            f"images: use --batch {min(32, len(rows.train))}"
+            "images",
+            f"use --batch {min(32, len(rows.train))}",
+            field="batch",
         )
     make_model(session)  # what cannot be made is said before anything is read or written
-    with held(session.out) if session.ranks.rank == 0 else nullcontext():
+    with locked_run(session.out) if session.ranks.rank == 0 else nullcontext():
         begun = _begun(session, resume)
         if begun is not None:
             if session.budget is not None:  # decided once
                 session = session.lasting(begun.epochs)
             check_same(begun.config, session.config, session.out / CHECKPOINT)
         _check_same_start(session, begun)
-        inherited = inherited_from(session.init, session.images, rows)
+        provenance = init_provenance(session.init, session.images, rows)
         data = load_base(session.images, rows, session.recipe, loading)
         if session.budget is not None and begun is None:
             session = session.lasting(epochs_within(session, data))
         trainer = make_trainer(session, data)
         if begun is not None:
             trainer.restore(begun.tensors, begun.progress)
-        writer = _Writer(session, trainer, inherited)
+        writer = _Writer(session, trainer, provenance)
 
         def each_step(trainer: Trainer) -> bool:
             after_step(trainer)
@@ -176,7 +191,7 @@ def train_base(
             return stopping
 
         try:
-            with others():
+            with session.ranks.together():
                 whole = trainer.run(
                     after_step=each_step, after_epoch=lambda t: after_epoch(t.progress.log[-1])
                 )
@@ -184,7 +199,9 @@ def train_base(
                 return None
             writer.save()
         except Diverged as error:
-            raise InputError(f"{error}; {writer.kept()}") from None
+            raise InputError(
+                error.detail, f"{error.fix}; {writer.kept()}", field="lr", code="diverged"
+            ) from None
         writer.encoder(rows)
     session.ranks.wait()
     return session.out / ENCODER
@@ -237,10 +254,7 @@ def _begun(session: BaseSession, resume: bool) -> Begun | None:
     if not checkpoint.exists():
         return None
     if not resume:
-        raise InputError(
-            f"{shown(session.out)} holds a training run already: add --resume to continue it, or "
-            "choose another folder"
-        )
+        raise begun_error(session.out)
     tensors, config, progress = load_checkpoint(checkpoint)
     # A setting that the run did not know yet has its default, which changes nothing.
     config["recipe"] = _plain(Recipe.from_dict(config["recipe"]))
@@ -261,15 +275,18 @@ def _check_same_start(session: BaseSession, begun: Begun | None) -> None:
     if float(found[0]) ** 2 != world * float(found[1]):
         raise InputError(
             f"not all processes see the same checkpoint in {shown(session.out)} (this one: step "
-            f"{step}): with several nodes --out must be a folder that all of them share"
+            f"{step})",
+            "with several nodes --out must be a folder that all of them share",
+            field="out",
+            code="other_checkpoints",
         )
 
 
 class _Writer:
     """Writes what a run leaves in its folder; of several processes, the first one does."""
 
-    def __init__(self, session: BaseSession, trainer: Trainer, inherited: Inherited) -> None:
-        self.session, self.trainer, self.inherited = session, trainer, inherited
+    def __init__(self, session: BaseSession, trainer: Trainer, provenance: InitProvenance) -> None:
+        self.session, self.trainer, self.provenance = session, trainer, provenance
         self.first = session.ranks.rank == 0
         self.written = time.monotonic()
         self.step = trainer.progress.step  # of the checkpoint in the folder, 0 for none
@@ -297,8 +314,44 @@ class _Writer:
         return f"the checkpoint of step {self.step} is still there"
 
     def encoder(self, rows: BaseRows) -> None:
-        if self.first:
-            _write_encoder(self.session, self.trainer, rows, self.inherited)
+        """Write the encoder with all that is known about its training."""
+        if not self.first:
+            return
+        session, trainer = self.session, self.trainer
+        model = trainer.model
+        chosen = trainer.best if session.selection == "validation" else trainer.average
+        if chosen:
+            model.load_state_dict(chosen)
+        if session.recipe.blend < 1:
+            start = make_model(session).encoder.state_dict()
+            for name, weights in model.encoder.state_dict().items():
+                if weights.is_floating_point():
+                    weights.lerp_(start[name].to(weights), 1 - session.recipe.blend)
+        train = session.images.train
+        order = torch.randperm(len(rows.train), generator=seeded(session.seed, "trained", 0))
+        some = train.digests(rows.train[order[:TRAINED].numpy()])
+        classes = [*session.images.classes[: session.n_base], *self.provenance.classes]
+        save_encoder(
+            session.out / ENCODER,
+            model.encoder,
+            architecture=session.recipe.encoder,
+            transform=session.recipe.transform,
+            scale=model.scale,
+            parts=model.parts(),
+            holdout=frozenset(train.digests(rows.holdout)),
+            trained=self.provenance.trained | {digest[:32] for digest in some},
+            about={
+                **session.config,
+                "classes": list(dict.fromkeys(classes)),
+                "selection": session.selection,
+                "epochs": trainer.recipe.epochs,
+                "validation": (trainer.progress.log[-1] if trainer.progress.log else {}).get(
+                    "validation"
+                ),
+                "minutes": round(trainer.progress.seconds / 60, 1),
+                "cpu_minutes": round(trainer.progress.cpu_seconds / 60, 1),
+            },
+        )
 
 
 def make_model(session: BaseSession) -> Objective:
@@ -335,50 +388,9 @@ def augmentation(recipe: Recipe) -> Augmentation:
     return Augmentation(tuple(operations))
 
 
-def _write_encoder(
-    session: BaseSession,
-    trainer: Trainer,
-    rows: BaseRows,
-    inherited: Inherited,
-) -> None:
-    model = trainer.model
-    chosen = trainer.best if session.selection == "validation" else trainer.average
-    if chosen:
-        model.load_state_dict(chosen)
-    if session.recipe.blend < 1:
-        start = make_model(session).encoder.state_dict()
-        for name, weights in model.encoder.state_dict().items():
-            if weights.is_floating_point():
-                weights.lerp_(start[name].to(weights), 1 - session.recipe.blend)
-    train = session.images.train
-    order = torch.randperm(len(rows.train), generator=seeded(session.seed, "trained", 0))
-    some = train.digests(rows.train[order[:TRAINED].numpy()])
-    classes = [*session.images.classes[: session.n_base], *inherited.classes]
-    save_encoder(
-        session.out / ENCODER,
-        model.encoder,
-        architecture=session.recipe.encoder,
-        transform=session.recipe.transform,
-        scale=model.scale,
-        parts=model.parts(),
-        holdout=frozenset(train.digests(rows.holdout)),
-        trained=inherited.trained | {digest[:32] for digest in some},
-        about={
-            **session.config,
-            "classes": list(dict.fromkeys(classes)),
-            "selection": session.selection,
-            "epochs": trainer.recipe.epochs,
-            "validation": (trainer.progress.log[-1] if trainer.progress.log else {}).get(
-                "validation"
-            ),
-            "minutes": round(trainer.progress.seconds / 60, 1),
-            "cpu_minutes": round(trainer.progress.cpu_seconds / 60, 1),
-        },
-    )
-
-
 def _named(init: Path) -> dict[str, str]:
     try:
         return {"file": init.name, "sha256": sha256(init)}
     except OSError as error:
-        raise InputError(f"{shown(init)} cannot be read as weights ({reason(error)})") from error
+        detail = f"cannot read weights from {shown(init)} ({reason(error)})"
+        raise InputError(detail, "give another file", field="init") from error

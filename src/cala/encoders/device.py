@@ -1,11 +1,16 @@
-"""`--device`: what can be used here."""
+"""`--device`: a device that can be used here."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from cala.errors import InputError
 
+if TYPE_CHECKING:
+    import torch
 
-def choose_device(name: str) -> str:
+
+def choose_device(name: torch.device | str) -> str:
     """A device by name; `auto` is the fastest there is."""
     import torch
 
@@ -17,7 +22,8 @@ def choose_device(name: str) -> str:
         device = torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:
         first = str(error).splitlines()[0]
-        raise InputError(f"device {name!r} cannot be used here ({first}): try cpu") from error
+        detail = f"device {str(name)!r} cannot be used here ({first})"
+        raise InputError(detail, "try cpu", field="device") from error
     if device.type == "meta":
-        raise InputError("device 'meta' holds no numbers: try cpu")
-    return name
+        raise InputError("device 'meta' holds no numbers", "try cpu", field="device")
+    return str(name)

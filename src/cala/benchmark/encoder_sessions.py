@@ -1,7 +1,8 @@
 """Systems that train their encoder in sessions: each draw is played once, for all their methods.
 
 A host's sessions do not depend on the adapter on top of it, so `bidist`, `bidist+la` and
-`bidist+cala` share one course. Only what a session changed is encoded again.
+`bidist+cala` share the logits of one course of sessions. Only what a session changed is encoded
+again.
 """
 
 from __future__ import annotations
@@ -11,16 +12,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cala.benchmark.sources import Source
+from cala import storage
+from cala.benchmark.config import changes_encoder
+from cala.benchmark.sources import Source, host_of
 from cala.core.rows import Array, loaded, where
 from cala.data.protocol import Protocol, ShotDraw
 from cala.errors import InputError
-from cala.files import shown
+from cala.files import clear_leftovers, shown
 from cala.heads import Head
 from cala.heads.nearest_mean import NearestMean
 from cala.systems.published import published
@@ -33,12 +37,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Course:
-    """What a system answered in one draw, and what that took.
+class SessionLogits:
+    """The logits of a system in every session of one draw, and what they cost.
 
-    logits : per session, those of the test rows whose classes had arrived: (n, C)
+    logits : per session, (n, C) of the test rows whose classes had arrived
     seconds : of learning, per incremental session; encoding : of encoding test images again, in all
-    encoded : how many images that were; bytes : what a session hands to the next, after the last
+    encoded : how many images that were; bytes : size of the state after the last session
     """
 
     logits: list[Array]
@@ -52,21 +56,27 @@ def check_images(host: str, source: Source) -> None:
     """Raise if a system that trains its encoder has no images to do so."""
     if source.images is None or source.encoder is None:
         raise InputError(
-            f"{host} trains its encoder in every session, so it needs images: give --data DIR and "
-            f"--encoder {host}=DIR, an encoder that `cala train --method {host}` made"
+            f"{host} trains its encoder in every session, so it needs images",
+            f"give --data DIR and --encoder {host}=DIR, an encoder that "
+            f"`cala train --method {host}` made",
+            code="needs_images",
         )
     if (source.data.provenance or {}).get("tta", "none") != "none":
         raise InputError(
-            f"{host} encodes test images again after every session, without --tta: leave that out"
+            f"{host} encodes test images again after every session, without --tta",
+            "omit --tta",
+            field="tta",
         )
     if not hasattr(source.encoder.forward, "upper") or "recipe" not in source.encoder.about:
         raise InputError(
             f"{host} trains its encoder in every session, and {shown(source.encoder.name)} cannot "
-            f"be trained on: give --encoder {host}=DIR, one that `cala train` made of a ResNet"
+            "be trained further",
+            f"give --encoder {host}=DIR, a ResNet that `cala train` made",
+            field="encoder",
         )
 
 
-class Classroom:
+class SessionPlayer:
     """One host of a run: its base session and its test images, ready for any draw."""
 
     def __init__(
@@ -83,6 +93,8 @@ class Classroom:
         self.data, self.protocol, self.images = source.data, protocol, source.images
         recipe = Recipe.from_dict(source.encoder.about["recipe"])
         self.stored = stored_transform(recipe)
+        base_branch = head.host.fork()
+        assert isinstance(base_branch, NearestMean)
         base = np.flatnonzero((self.data.y_train < protocol.base) & self.data.learnable())
         start = Start(
             encoder=source.encoder.forward,  # type: ignore[arg-type]
@@ -91,7 +103,7 @@ class Classroom:
             features=loaded(where(self.data.x_train, base)),
             columns=self.data.y_train[base],
             pictures=lambda places: self._pictures(base[places]),
-            head=_base_branch(head),
+            head=base_branch,
             seed=seed,
             steps=published(host, protocol.name).session.get("steps") if full else None,
         )
@@ -101,8 +113,8 @@ class Classroom:
 
     def play(
         self, draw: ShotDraw, progress: Callable[[int], None] = lambda session: None
-    ) -> Course:
-        """Go through the sessions of a draw."""
+    ) -> SessionLogits:
+        """Run the sessions of a draw."""
         learner = self.learner.fork()
         self.views  # noqa: B018  (made before the clock starts)
         base = learner.head.embed(loaded(self.data.x_test))
@@ -123,7 +135,7 @@ class Classroom:
                 encoding += perf_counter() - start
                 encoded += len(unit)
                 logits.append(learner.logits(unit, base[seen]))
-        return Course(logits, seconds, encoding, encoded, learner.bytes)
+        return SessionLogits(logits, seconds, encoding, encoded, learner.bytes)
 
     def _encoded(self, learner: Learner, seen: Array) -> Array:
         """Unit embeddings (m, d) of test rows, by a mask (n,), by the encoder as it is now."""
@@ -148,7 +160,7 @@ class Classroom:
 
 @contextmanager
 def _all_threads() -> Iterator[None]:
-    """Training wants every thread, scoring small arrays does not."""
+    """Train with all threads; scoring small arrays uses one."""
     import torch
 
     before = torch.get_num_threads()
@@ -165,7 +177,83 @@ def session_threads() -> int:
     return int(given) if given.isdecimal() and int(given) > 0 else os.cpu_count() or 1
 
 
-def _base_branch(head: Head) -> NearestMean:
-    found = head.host.fork()
-    assert isinstance(found, NearestMean)
-    return found
+class SessionCache:
+    """The session logits of a run, by host, draw and seed; computed when first asked for.
+
+    They take minutes, so they are kept in a folder: none is computed twice.
+    """
+
+    def __init__(self, folder: Path | None, full: bool) -> None:
+        self.folder, self.full = folder, full
+        self._player: tuple[tuple[str, int], SessionPlayer] | None = (
+            None  # the last one: it is large
+        )
+        self._kept: dict[tuple[str, str, int], SessionLogits] = {}
+
+    def of(
+        self,
+        method: str,
+        head: Head,
+        source: Source,
+        protocol: Protocol,
+        draw: ShotDraw,
+        seed: int,
+        progress: Callable[[int], None] = lambda session: None,
+    ) -> SessionLogits | None:
+        """The session logits of a method's host; None if it leaves the encoder as it is."""
+        host = host_of(method)
+        if not changes_encoder(method):
+            return None
+        found = self.find(host, draw.name, seed)
+        if found is None:
+            if self._player is None or self._player[0] != (host, seed):
+                player = SessionPlayer(host, head, source, protocol, seed, self.full)
+                self._player = (host, seed), player
+            found = self._player[1].play(draw, progress)
+            self.keep(host, draw.name, seed, found)
+        return found
+
+    def find(self, host: str, draw: str, seed: int) -> SessionLogits | None:
+        """Session logits that are there already; None if they are not."""
+        key = (host, draw, seed)
+        return self._kept.get(key) or self._read(key)
+
+    def keep(self, host: str, draw: str, seed: int, course: SessionLogits) -> None:
+        key = (host, draw, seed)
+        self._write(key, course)
+        if self.folder is None:
+            self._kept[key] = course
+
+    def _path(self, key: tuple[str, str, int]) -> Path | None:
+        if self.folder is None:
+            return None
+        host, draw, seed = key
+        return self.folder / f"{host}-{draw.replace(':', '-')}-{seed}.safetensors"
+
+    def _read(self, key: tuple[str, str, int]) -> SessionLogits | None:
+        path = self._path(key)
+        if path is None or not path.exists():
+            return None
+        try:
+            meta, arrays = storage.read(path, "session")
+            logits = [arrays[f"logits.{t}"] for t in range(int(meta["sessions"]))]
+            cost = (meta["seconds"], meta["encoding"], meta["encoded"], meta["bytes"])
+        except (InputError, ValueError, KeyError, TypeError):
+            return None  # damaged, or of an earlier version: compute it again
+        return SessionLogits(logits, *cost)
+
+    def _write(self, key: tuple[str, str, int], course: SessionLogits) -> None:
+        path = self._path(key)
+        if path is None:
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        clear_leftovers(path)
+        meta = {
+            "sessions": len(course.logits),
+            "seconds": course.seconds,
+            "encoding": course.encoding,
+            "encoded": course.encoded,
+            "bytes": course.bytes,
+        }
+        logits = {f"logits.{t}": logits for t, logits in enumerate(course.logits)}
+        storage.write(path, "session", meta, logits)

@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cala.benchmark import streaming
-from cala.benchmark.draws import make_draw
-from cala.benchmark.runner import fit_method, run_draw
+from cala.benchmark import scoring
+from cala.benchmark.runner import fit_method
+from cala.benchmark.scoring import run_draw
+from cala.benchmark.task import make_draw
 from cala.core.rows import StoredRows
 from cala.data.embeddings import Embeddings, load_embeddings, save_embeddings
 from cala.data.protocol import Protocol, load_protocol, make_protocol
@@ -71,9 +72,9 @@ LONG = [pytest.param(m, marks=pytest.mark.long) for m in ("nearest-mean", "la", 
 def test_shards_give_what_memory_gives(
     cifar: tuple[Embeddings, Embeddings, Protocol], method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streaming, "SCORES", 100 * 777)  # blocks that end inside shards
+    monkeypatch.setattr(scoring, "SCORES", 100 * 777)  # blocks that end inside shards
     inside, outside, protocol = cifar
-    draw = make_draw("random:0", protocol, inside.y_train, inside.learnable())
+    draw = make_draw("random:0", protocol, inside)
     heads = [fit_method(method, data, protocol) for data in (inside, outside)]
     for name, array in heads[0].state()["tensors"].items():
         assert np.allclose(heads[1].state()["tensors"][name], array, atol=1e-6, equal_nan=True)
@@ -122,7 +123,7 @@ def test_dev_and_other_orders_stay_on_the_disk(tmp_path: Path) -> None:
     views = [d.relabelled(protocol).dev(3, seed=0, keep=[]) for d in (inside, outside)]
     assert isinstance(views[1].x_test, StoredRows)
     assert np.array_equal(views[1].x_test[:], views[0].x_test)
-    draw = make_draw("random:0", protocol, views[0].y_train, views[0].learnable())
+    draw = make_draw("random:0", protocol, views[0])
     found = [run_draw(fit_method("la", v, protocol), v, protocol, draw) for v in views]
     assert all(close(a, b) for a, b in zip(*found, strict=True))
 
@@ -138,15 +139,16 @@ def test_heads_that_need_memory_say_so(tmp_path: Path) -> None:
 
 def test_shards_are_not_saved_as_a_file(tmp_path: Path) -> None:
     outside = load_embeddings(into_shards(tmp_path / "few.shards", few(), rows=10))
-    with pytest.raises(InputError, match=r"in shards already"):
+    with pytest.raises(InputError, match=r"in a folder of shards"):
         save_embeddings(tmp_path / "few.npz", outside)
 
 
 BOUNDED = """
     import resource, sys
     import scipy.linalg, scipy.optimize  # what is loaded on first use is no part of the work
-    from cala.benchmark.draws import make_draw
-    from cala.benchmark.runner import fit_method, run_draw
+    from cala.benchmark.task import make_draw
+    from cala.benchmark.runner import fit_method
+    from cala.benchmark.scoring import run_draw
     from cala.data.embeddings import load_embeddings
     from cala.data.protocol import make_protocol
     from cala.heads import calibrated_mean
@@ -157,7 +159,7 @@ BOUNDED = """
     used = int(open("/proc/self/statm").read().split()[5]) * resource.getpagesize()
     limit = used + int(sys.argv[2])
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-    draw = make_draw("random:0", protocol, data.y_train, data.learnable())
+    draw = make_draw("random:0", protocol, data)
     quick = {"episodes": 20, "heldout_episodes": 4, "epochs": 2}
     for method in ("cala", "cala-plus"):
         head = fit_method(method, data, protocol, adapter=quick)

@@ -9,22 +9,22 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
-
-from filelock import FileLock, Timeout
 
 from cala.benchmark.costs import Cost, read_costs
 from cala.benchmark.sources import host_of
 from cala.errors import InputError
-from cala.files import reason, shown, write_text
+from cala.files import shown, write_text
 from cala.records import Record, read_config, read_records, whole_cells
+from cala.storage import locked_folder
 
 #: What may differ when a run is continued: more methods, draws or seeds, other versions.
 GROWING = ("methods", "draws", "seeds", "versions", "machine", "own_embeddings", "few_draws")
 LISTS = ("methods", "draws", "seeds", "trained_in_sessions")
-#: What only some methods need: it is compared where both have it.
-SOMETIMES = ("full_sessions",)
+#: What not every run states: it is compared where both have it.
+SOMETIMES = ("full_sessions", "rows")
 
 
 class RunFolder:
@@ -32,38 +32,18 @@ class RunFolder:
 
     def __init__(self, path: Path, config: dict[str, Any]) -> None:
         self.path = path
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(
-                f"the run folder {shown(path)} cannot be created ({reason(error)})",
-                "choose another --out",
-                field="out",
-            ) from error
-        self._lock = FileLock(path / ".lock")
-        try:
-            self._lock.acquire(timeout=0)
-        except Timeout:
-            raise InputError(
-                f"another process is running in {shown(path)}",
-                "wait for it, or choose another --out",
-                field="out",
-                code="busy",
-            ) from None
-        except OSError as error:
-            raise InputError(
-                f"the run folder {shown(path)} cannot be written ({reason(error)})",
-                "choose another --out",
-                field="out",
-            ) from error
-        before = read_config(path)
-        if before is not None:
-            _check_same_run(path, before, config)
-            config = {**config, **_grown(before, config)}
-        self.config = config
-        write_text(path / "config.json", json.dumps(config, indent=1, ensure_ascii=False) + "\n")
-        self.records = self._repaired(int(config["protocol"]["sessions"]))
-        self.costs = self._repaired_costs()
+        with ExitStack() as opened:
+            opened.enter_context(locked_folder(path))
+            before = read_config(path)
+            if before is not None:
+                _check_same_run(path, before, config)
+                config = {**config, **_grown(before, config)}
+            self.config = config
+            text = json.dumps(config, indent=1, ensure_ascii=False)
+            write_text(path / "config.json", text + "\n")
+            self.records = self._repaired()
+            self.costs = self._repaired_costs()
+            self._lock = opened.pop_all()
 
     def append(self, records: Sequence[Record]) -> None:
         """Add a finished cell; it is on disk when this returns."""
@@ -96,36 +76,33 @@ class RunFolder:
             file.write(cost.line())
         self.costs.append(cost)
 
-    def close(self) -> None:
-        self._lock.release()
-
     def __enter__(self) -> RunFolder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self._lock.close()
 
-    def _repaired(self, sessions: int) -> list[Record]:
+    def _repaired(self) -> list[Record]:
         """Whole cells; lines that cannot be read or belong to unfinished cells are dropped."""
         path = self.path / "records.jsonl"
         found, self.unreadable = read_records(path)
-        whole = whole_cells(found, sessions)
-        kept = "".join(record.line() for record in whole)
-        if path.exists() and kept != path.read_text("utf-8", errors="replace"):
-            write_text(path, kept)
+        whole = whole_cells(found, int(self.config["protocol"]["sessions"]))
+        _rewrite(path, whole)
         return whole
 
     def _repaired_costs(self) -> list[Cost]:
         """Of every cell the last whole line; others are dropped."""
         path = self.path / "costs.jsonl"
-        if not path.exists():
-            return []
-        text = path.read_text("utf-8", errors="replace")
-        found = read_costs(text)
-        kept = "".join(cost.line() for cost in found)
-        if kept != text:
-            write_text(path, kept)
+        found = read_costs(path.read_text("utf-8", errors="replace")) if path.exists() else []
+        _rewrite(path, found)
         return found
+
+
+def _rewrite(path: Path, found: Sequence[Record | Cost]) -> None:
+    """Write a file of lines again if it holds anything else."""
+    kept = "".join(one.line() for one in found)
+    if path.exists() and kept != path.read_text("utf-8", errors="replace"):
+        write_text(path, kept)
 
 
 def _check_same_run(path: Path, before: dict[str, Any], now: dict[str, Any]) -> None:

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cala.benchmark.draws import make_draw
-from cala.benchmark.problem import Encoding, Numbers, load_problem, split_dataset
+from cala.benchmark.task import Encoding, ProtocolOverrides, load_task, make_draw, split_dataset
 from cala.data.embeddings import Embeddings, load_embeddings, save_embeddings
 from cala.data.protocol import find_shots, load_protocol, make_protocol
 from cala.encoders import load_encoder
@@ -52,16 +51,16 @@ def benchmark_file(path: Path, name: str, *, named: bool = True, lost: int = 0) 
 @pytest.mark.parametrize("name", ["mini_imagenet", "cub200"])
 def test_published_names_are_found_in_the_file(tmp_path, name):
     path = benchmark_file(tmp_path / "e.npz", name)
-    problem = load_problem(name, path, draws="canonical,random:2")
+    problem = load_task(name, path, draws="canonical,random:2")
     assert problem.draws == ("canonical", "random:0", "random:1")
-    draw = make_draw("canonical", problem.protocol, problem.data.y_train, problem.data.learnable())
+    draw = make_draw("canonical", problem.protocol, problem.data)
     published = load_protocol(name)
     for session, rows in enumerate(draw.rows, start=1):
         found = [problem.data.names_train[row] for row in rows.tolist()]
         assert found == [f"images/{shot}" for shot in published.canonical[session - 1]]
         labels = set(problem.data.y_train[rows].tolist())
         assert labels == set(published.session_labels(session))
-    assert load_problem(name, path).draws[0] == "canonical"
+    assert load_task(name, path).draws[0] == "canonical"
 
 
 def test_missing_shots_are_counted_and_the_first_is_named(tmp_path):
@@ -70,19 +69,19 @@ def test_missing_shots_are_counted_and_the_first_is_named(tmp_path):
     with pytest.raises(
         InputError, match=r"3 of 500 published shots of cub200 are not in e\.npz"
     ) as e:
-        load_problem("cub200", path, draws="canonical")
-    assert f"such as {first}" in str(e.value)
-    usual = load_problem("cub200", path)
+        load_task("cub200", path, draws="canonical")
+    assert str(first) in e.value.detail
+    usual = load_task("cub200", path)
     assert usual.draws == tuple(f"random:{i}" for i in range(20))
-    assert usual.notes[0].startswith("note: no canonical draw: 3 of 500")
-    assert load_problem("cub200", path, draws="random:1").notes == ()
+    assert [note.code for note in usual.notes] == ["no_canonical"]
+    assert load_task("cub200", path, draws="random:1").notes == ()
 
 
 def test_a_file_without_names(tmp_path):
     path = benchmark_file(tmp_path / "e.npz", "mini_imagenet", named=False)
     with pytest.raises(InputError, match=r"are file names, and e\.npz has no names_train"):
-        load_problem("mini_imagenet", path, draws="canonical")
-    assert "canonical" not in load_problem("mini_imagenet", path).draws
+        load_task("mini_imagenet", path, draws="canonical")
+    assert "canonical" not in load_task("mini_imagenet", path).draws
 
 
 def test_rows_of_another_order_are_noticed(tmp_path):
@@ -91,12 +90,12 @@ def test_rows_of_another_order_are_noticed(tmp_path):
     data = Embeddings(one, y, one[:100], np.arange(100))
     path = save_embeddings(tmp_path / "e.npz", data)
     with pytest.raises(InputError, match=r"shot \d+ of session 1 has another class in e\.npz"):
-        load_problem("cifar100", path, draws="canonical")
+        load_task("cifar100", path, draws="canonical")
 
 
 def test_dev_keeps_the_published_shots_out_of_the_queries(tmp_path):
     path = benchmark_file(tmp_path / "e.npz", "cub200", lost=3)
-    problem = load_problem("cub200", path, draws="random:1", split="dev")
+    problem = load_task("cub200", path, draws="random:1", split="dev")
     shots = {f"images/{s}" for session in load_protocol("cub200").canonical for s in session}
     queries = set(problem.data.names_test)
     assert queries
@@ -118,27 +117,29 @@ def test_a_benchmark_with_other_numbers_keeps_the_rest(tmp_path):
     path = benchmark_file(tmp_path / "e.npz", "cub200")
 
     def numbers(**given):
-        p = load_problem("cub200", path, numbers=Numbers(**given)).protocol
+        p = load_task("cub200", path, overrides=ProtocolOverrides(**given)).protocol
         return p.base, p.way, p.shot, p.sessions
 
     assert numbers(shot=1) == (100, 10, 1, 10)
     assert numbers(base=150) == (150, 10, 5, 5)
     assert numbers(way=5) == (100, 5, 5, 20)
     assert numbers(order_seed=1) == (100, 10, 5, 10)
-    shuffled = load_problem("cub200", path, numbers=Numbers(order_seed=1))
+    shuffled = load_task("cub200", path, overrides=ProtocolOverrides(order_seed=1))
     assert "canonical" not in shuffled.draws
-    with pytest.raises(InputError, match="are more than 200 classes"):
+    with pytest.raises(InputError, match="are more than 200 classes") as error:
         numbers(base=100, way=10, sessions=11)
+    assert error.value.field == "sessions"
 
 
 def test_no_test_rows(tmp_path):
     y, x = np.arange(30) % 3, np.random.default_rng(0).normal(size=(30, 2))
     data = Embeddings(x, y, x[:0], y[:0])
     path = save_embeddings(tmp_path / "my.npz", data)
-    own = Numbers(base=2, way=1, shot=2)
-    with pytest.raises(InputError, match="no test row of these classes: add some, or score train"):
-        load_problem(f"features:{path}", numbers=own)
-    assert len(load_problem(f"features:{path}", numbers=own, split="dev").data.y_test) == 30
+    own = ProtocolOverrides(base=2, way=1, shot=2)
+    with pytest.raises(InputError, match="no test row") as error:
+        load_task(f"features:{path}", overrides=own)
+    assert error.value.code == "no_test_rows"
+    assert len(load_task(f"features:{path}", overrides=own, split="dev").data.y_test) == 30
 
 
 def photos(root: Path, classes: int = 5, images: int = 8) -> Path:
@@ -163,10 +164,10 @@ def own_cache(tmp_path, monkeypatch):
 def test_images_are_encoded_for_the_protocol(tmp_path):
     encoding = Encoding("resnet20-cifar100", fakes=3)
     done = []
-    problem = load_problem(
+    problem = load_task(
         str(photos(tmp_path / "birds")),
         encoding=encoding,
-        numbers=Numbers(base=3, way=1, shot=2, order_seed=5),
+        overrides=ProtocolOverrides(base=3, way=1, shot=2, order_seed=5),
         advance=lambda now, total: done.append((now, total)),
     )
     assert problem.dataset == "birds"
@@ -175,19 +176,20 @@ def test_images_are_encoded_for_the_protocol(tmp_path):
     assert problem.data.fakes.pairs.max() < 3
     assert len(problem.data.fakes) == 3
     assert done[-1] == (40 + 15 + 24, 40 + 15 + 24)  # 8 images each: no photo is mixed twice
-    assert problem.source == "birds encoded by resnet20-cifar100"
+    assert problem.default.name == "birds encoded by resnet20-cifar100"
 
 
 @pytest.mark.usefixtures("own_cache")
 def test_photos_without_a_test_part_are_refused_before_encoding(tmp_path):
     root = photos(tmp_path / "birds") / "train"
-    own = Numbers(base=3, way=1, shot=2)
+    own = ProtocolOverrides(base=3, way=1, shot=2)
     encoding, done = Encoding("resnet20-cifar100", fakes=0), []
-    with pytest.raises(InputError, match=r"train has no test images: .* --test 0\.2, or .*dev"):
-        load_problem(str(root), encoding=encoding, numbers=own, advance=lambda *n: done.append(n))
+    with pytest.raises(InputError, match=r"train has no test images: .* --test 0\.2") as error:
+        load_task(str(root), encoding=encoding, overrides=own, advance=lambda *n: done.append(n))
+    assert (error.value.code, error.value.field) == ("no_test_images", "test")
     assert done == []
-    assert len(load_problem(str(root), encoding=encoding, numbers=own, split="dev").data.y_test)
-    held = load_problem(str(root), encoding=replace(encoding, test=0.25), numbers=own)
+    assert len(load_task(str(root), encoding=encoding, overrides=own, split="dev").data.y_test)
+    held = load_task(str(root), encoding=replace(encoding, test=0.25), overrides=own)
     assert len(held.data.y_test) == 10
 
 
@@ -195,19 +197,20 @@ def test_photos_without_a_test_part_are_refused_before_encoding(tmp_path):
 def test_a_user_may_say_what_a_folder_is(tmp_path):
     root = photos(tmp_path / "birds")
     encoding = Encoding("resnet20-cifar100", fakes=0, kind="folder")
-    assert load_problem(str(root), encoding=encoding, numbers=Numbers(shot=2)).dataset == "birds"
-    with pytest.raises(InputError, match="does not have the layout of cub200"):
-        load_problem(str(root), encoding=replace(encoding, kind="cub200"))
+    found = load_task(str(root), encoding=encoding, overrides=ProtocolOverrides(shot=2))
+    assert found.dataset == "birds"
+    with pytest.raises(InputError, match="layout of cub200"):
+        load_task(str(root), encoding=replace(encoding, kind="cub200"))
     with pytest.raises(InputError, match="unknown data set 'photos'"):
-        load_problem(str(root), encoding=replace(encoding, kind="photos"))
+        load_task(str(root), encoding=replace(encoding, kind="photos"))
     named = mini_imagenet(tmp_path / "mini")
     said = replace(encoding, kind="mini_imagenet")
-    problem = load_problem(str(named), encoding=said)
+    problem = load_task(str(named), encoding=said)
     assert (problem.dataset, problem.protocol.base) == ("mini_imagenet", 60)
 
 
 def test_cifar100_comes_with_the_package():
-    problem = load_problem("cifar100")
+    problem = load_task("cifar100")
     assert problem.draws[0] == "canonical"
     assert len(problem.draws) == 21
     data, protocol = problem.data, problem.protocol
@@ -223,10 +226,10 @@ def test_cifar100_comes_with_the_package():
 @pytest.mark.parametrize("given", [{"base": 40, "way": 5}, {"order_seed": 7}])
 def test_classes_that_trained_the_shipped_encoder_are_not_new(given):
     with pytest.raises(InputError, match=r"\d+ novel classes trained the encoder \(.*--allow-seen"):
-        load_problem("cifar100", numbers=Numbers(**given))
-    problem = load_problem("cifar100", numbers=Numbers(**given), allow_seen=True)
-    assert "novel classes trained the encoder" in problem.notes[0]
-    assert load_problem("cifar100", numbers=Numbers(shot=1, way=4)).notes == ()
+        load_task("cifar100", overrides=ProtocolOverrides(**given))
+    problem = load_task("cifar100", overrides=ProtocolOverrides(**given), allow_seen=True)
+    assert [note.code for note in problem.notes] == ["seen_classes"]
+    assert load_task("cifar100", overrides=ProtocolOverrides(shot=1, way=4)).notes == ()
 
 
 def test_images_of_classes_that_trained_the_encoder_are_not_new(tmp_path, monkeypatch):
@@ -238,7 +241,9 @@ def test_images_of_classes_that_trained_the_encoder_are_not_new(tmp_path, monkey
     root, encoding = str(photos(tmp_path / "birds")), Encoding("mine", fakes=0)
 
     def load(**given):
-        return load_problem(root, encoding=encoding, numbers=Numbers(shot=2, way=1, **given))
+        return load_task(
+            root, encoding=encoding, overrides=ProtocolOverrides(shot=2, way=1, **given)
+        )
 
     with pytest.raises(InputError, match=r"1 novel classes trained the encoder \(class 3\)"):
         load(base=3)
@@ -262,10 +267,10 @@ def test_options_of_an_encoding_reach_the_encoder(tmp_path, monkeypatch):
         return encode_set(images, encoder, **options)
 
     monkeypatch.setattr("cala.encoders.encode.encode_set", spy)
-    load_problem(
+    load_task(
         str(root),
         encoding=Encoding("resnet20-cifar100", fakes=0, tta="flip", test=0.25),
-        numbers=Numbers(base=3, way=1, shot=2, order_seed=0),
+        overrides=ProtocolOverrides(base=3, way=1, shot=2, order_seed=0),
     )
     assert list(seen["base"]) == [2, 4, 3]
     assert (seen["tta"], seen["pairs"], seen["test"]) == ("flip", 0, 5 * 2)
@@ -274,7 +279,7 @@ def test_options_of_an_encoding_reach_the_encoder(tmp_path, monkeypatch):
 def test_dev_keeps_published_rows_where_the_draw_is_canonical(tmp_path):
     """Classes with so few rows that every one would become a query."""
     path = benchmark_file(tmp_path / "e.npz", "cub200")
-    problem = load_problem("cub200", path, draws="canonical", split="dev")
+    problem = load_task("cub200", path, draws="canonical", split="dev")
     rows = [row for session in problem.protocol.canonical for row in session]
     assert problem.data.usable[rows].all()
 
@@ -287,13 +292,13 @@ def test_canonical_rows_of_a_part_are_found_by_number():
 
 
 def test_embeddings_and_images_at_once(tmp_path):
-    with pytest.raises(InputError, match="an embeddings file, or images"):
-        load_problem("features:x.npz", encoding=Encoding())
+    with pytest.raises(InputError, match="an embeddings file and images"):
+        load_task("features:x.npz", encoding=Encoding())
 
 
 def test_dev_keeps_the_canonical_shots_of_a_part_of_a_set_whose_rows_are_numbers():
     """The shipped embeddings are a part of CIFAR-100, called by rows of the whole archive."""
-    problem = load_problem("cifar100", draws="canonical", split="dev")
+    problem = load_task("cifar100", draws="canonical", split="dev")
     assert problem.data.usable is not None
     shots = [row for session in problem.protocol.canonical for row in session]
     assert len(shots) == 200

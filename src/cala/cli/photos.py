@@ -1,0 +1,57 @@
+"""Options and messages that the commands for your own photos share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+MODEL = typer.Argument(..., help="The model: the folder that `cala fit` created.")
+SKIP_BAD = typer.Option(False, "--skip-bad", help="Skip photos that cannot be read.")
+KEEP_THUMBNAILS = typer.Option(
+    False, "--keep-thumbnails", help="Store small copies of the photos beside the model."
+)
+ENCODER = typer.Option(None, help="Where the model's encoder is, if it has moved.")
+TRUST = typer.Option(
+    None,
+    metavar="NAME",
+    help="Allow a model to import this torch: encoder, which runs its code; remembered.",
+)
+QUIET_HINTS = typer.Option(False, "--quiet", "-q", help="Print no progress and no hints.")
+REJECT = typer.Option(
+    None,
+    help="Fraction of photos of known classes that may be called unknown (default: the model's).",
+)
+
+
+def note(text: str) -> None:
+    """Print something that the user should know, on stderr."""
+    typer.echo(f"note: {text}", err=True)
+
+
+@contextmanager
+def skip_bad_hint() -> Iterator[None]:
+    """Add to an error about a photo how to go on without it."""
+    from cala.data.decoding import ImageError
+
+    try:
+        yield
+    except ImageError as error:
+        raise bad_photo(str(error)) from error
+
+
+def bad_photo(detail: str) -> Exception:
+    from cala.errors import InputError
+
+    fix = "fix or remove it, or skip such photos with --skip-bad"
+    return InputError(detail, fix, code="bad_image")
+
+
+def percent(share: float) -> str:
+    """A fraction for people; a dash for NaN.
+
+    >>> percent(0.4567), percent(float("nan"))
+    ('45.7 %', '–')
+    """
+    return "–" if share != share else f"{100 * share:.1f} %"
