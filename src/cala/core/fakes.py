@@ -46,8 +46,7 @@ class FakePool:
         """The pool with its images, as rows (P·M, d), embedded in another space (P·M, e)."""
 
         def each(features: Array) -> Array:
-            flat = features.reshape(-1, features.shape[2])
-            return embed(flat).reshape(*features.shape[:2], -1)
+            return embed(features.reshape(-1, features.shape[2])).reshape(*features.shape[:2], -1)
 
         shots = None if self.shots is None else each(self.shots)
         return FakePool(each(self.features), self.pairs, shots)
@@ -56,9 +55,7 @@ class FakePool:
         """Two pools without a common pair; the second holds `share` of them, at least one."""
         order = rng.permutation(len(self))
         held = min(max(round(share * len(self)), 1), len(self) - 1)
-        parts = np.sort(order[held:]), np.sort(order[:held])
-        first, second = (self.take(rows) for rows in parts)
-        return first, second
+        return self.take(np.sort(order[held:])), self.take(np.sort(order[:held]))
 
     def take(self, rows: Array) -> FakePool:
         """Some fake classes, by a mask (P,) or by their places."""
@@ -75,9 +72,7 @@ def draw_pairs(n_base: int, limit: int, rng: Generator) -> Array:
     possible = n_base * (n_base - 1) // 2
     if possible > LISTED_PAIRS and 2 * limit < possible:
         return draw_few_pairs(n_base, limit, rng)
-    first, second = np.triu_indices(n_base, k=1)
-    order = rng.permutation(possible)[:limit]
-    return np.column_stack([first[order], second[order]])
+    return np.column_stack(np.triu_indices(n_base, k=1))[rng.permutation(possible)[:limit]]
 
 
 def draw_parents(
@@ -110,8 +105,7 @@ def pool_shape(counts: Array, pairs: int, images: int) -> tuple[int, int]:
     (400, 5)
     """
     n_base = len(counts)
-    usual = int(np.sort(counts)[(n_base - 1) // 2])
-    each = max(1, min(images, max(usual, 2)))
+    each = max(1, min(images, max(int(np.sort(counts)[(n_base - 1) // 2]), 2)))
     return min(pairs * images // each, n_base * (n_base - 1) // 2), each
 
 
@@ -170,8 +164,7 @@ class EpisodePlan:
     def fitted(self, pool: FakePool, n_base: int) -> EpisodePlan:
         """The nearest plan that `pool` can serve: fewer or smaller sessions, fewer shots."""
         way = max(1, min(self.way, n_base // 2, len(pool)))
-        wanted = self.way * self.sessions
-        sessions = max(1, min(-(-wanted // way), len(pool) // way))
+        sessions = max(1, min(-(-self.way * self.sessions // way), len(pool) // way))
         shots = servable_shots(self.shots, pool.images)
         return replace(self, way=way, sessions=sessions, shots=shots)
 

@@ -149,9 +149,8 @@ class AdapterRecipe:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> AdapterRecipe:
-        known: dict[str, Any] = {f.name: values[f.name] for f in fields(cls) if f.name in values}
-        known.update((k, tuple(v)) for k, v in known.items() if isinstance(v, list))
-        return cls(**known)
+        known = {f.name: values[f.name] for f in fields(cls) if f.name in values}
+        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in known.items()})
 
 
 LA = AdapterRecipe(adapter="scalar", gamma=1.0, episodes=30, heldout_episodes=10)
@@ -217,8 +216,7 @@ def play_fakes(
     stages = [_Stage(scorer, data, (learn, held), rng) for scorer in scorers]
     stages = [stage for stage in stages if len(stage.rows)] or stages[:1]
     plan = recipe.plan(host.n_base)
-    if host.room is not None:
-        plan = plan.within(host.room)
+    plan = plan if host.room is None else plan.within(host.room)
     counts = (recipe.episodes, recipe.heldout_episodes) if asked else (1, 1)
     episodes, heldout = (
         [stages[i % len(stages)].episode(part, plan, rng) for i in range(count)]
@@ -259,8 +257,8 @@ class _Stage:
             np.concatenate([base.columns, n_base + draw.query_of]),
             np.concatenate([members, np.full(len(fake), -1)]),
         )
-        sessions = self._sessions(pool, draw)
-        return play(self.head, sessions, queries, self.base, sampled=SAMPLED * part)
+        played, sampled = self._sessions(pool, draw), SAMPLED * part
+        return play(self.head, played, queries, self.base, sampled=sampled)
 
     def _sessions(self, pool: FakePool, draw: EpisodeDraw) -> Iterator[Session]:
         """N fake classes at a time; all at once where the head's columns do not interact."""
