@@ -238,8 +238,7 @@ def draw_episode(pool: FakePool, plan: EpisodePlan, rng: Generator) -> EpisodeDr
     k = np.array(plan.shots)[rng.integers(len(plan.shots), size=(len(fakes), 1))]
     images = rng.random((len(fakes), pool.images)).argsort(1)
     place = np.arange(pool.images)
-    is_shot = place < k
-    is_query = ~is_shot & (place < k + plan.queries)
+    is_shot, is_query = place < k, (place >= k) & (place < k + plan.queries)
     owner = np.broadcast_to(np.arange(len(fakes))[:, None], images.shape)
     shots, queries = ((images[part], owner[part]) for part in (is_shot, is_query))
     return EpisodeDraw(fakes, sessions, *shots, *queries)

@@ -149,8 +149,9 @@ class AdapterRecipe:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> AdapterRecipe:
-        known = {f.name: values[f.name] for f in fields(cls) if f.name in values}
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in known.items()})
+        known: dict[str, Any] = {f.name: values[f.name] for f in fields(cls) if f.name in values}
+        known.update((k, tuple(v)) for k, v in known.items() if isinstance(v, list))
+        return cls(**known)
 
 
 LA = AdapterRecipe(adapter="scalar", gamma=1.0, episodes=30, heldout_episodes=10)
