@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -125,6 +127,17 @@ def test_files_of_others_and_files_from_before_there_were_kinds(tmp_path):
     with pytest.raises(InputError) as caught:
         storage.read(tmp_path / "gone", "encoder")
     assert caught.value.code == "missing_file"
+
+
+def test_too_many_open_files_are_no_damage(path, monkeypatch):
+    def full(*args, **options):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(Path, "open", full)
+    with pytest.raises(InputError) as caught:
+        storage.read(path, "embeddings")
+    assert caught.value.code == "unreadable_file"
+    assert not isinstance(caught.value, DamagedFile)
 
 
 def test_a_failed_write_leaves_the_old_file(path, monkeypatch):

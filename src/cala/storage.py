@@ -105,7 +105,8 @@ def read(
     Raises
     ------
     InputError
-        With the code `missing_file`, `other_kind`, `newer_file` or (DamagedFile) `damaged_file`.
+        With the code `missing_file`, `unreadable_file`, `other_kind`, `newer_file` or
+        (DamagedFile) `damaged_file`.
     """
     return _read(path, kind, old, lambda file: _tensors(path, file))
 
@@ -217,6 +218,8 @@ def _opened(path: Path, fix: str) -> Iterator[Any]:
     from safetensors import SafetensorError, safe_open
 
     try:
+        with path.open("rb"):  # safetensors says "not found" whatever the reason
+            pass
         with safe_open(path, "np") as file:
             yield file
     except FileNotFoundError as error:
@@ -226,7 +229,14 @@ def _opened(path: Path, fix: str) -> Iterator[Any]:
     except SafetensorError as error:
         why = "it is cut short, or not a safetensors file"
         raise DamagedFile(shown(path), why, fix) from error
-    except (OSError, KeyError, ValueError, TypeError, RecursionError) as error:
+    except OSError as error:  # such as too many open files: nothing is wrong with the file
+        raise InputError(
+            f"{shown(path)} cannot be read ({reason(error)})",
+            "check its permissions and the limits of this machine",
+            field="path",
+            code="unreadable_file",
+        ) from error
+    except (KeyError, ValueError, TypeError, RecursionError) as error:
         raise DamagedFile(shown(path), reason(error), fix) from error
 
 
