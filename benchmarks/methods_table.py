@@ -154,11 +154,10 @@ def main() -> None:
         "0; a lower FPR is better):",
         "",
         *differences(results, draws),
-        "",
-        "Hosts without an adapter against nearest mean, paired over draws:",
-        "",
-        *hosts(results, draws),
     ]
+    if "nearest-mean" in results.methods:
+        title = "Hosts without an adapter against nearest mean, paired over draws:"
+        text += ["", title, "", *hosts(results, draws)]
     page = options.out.with_suffix(".md")
     before = page.read_text("utf-8").split(MARK)[0] if page.exists() else ""
     page.write_text(f"{before}{MARK}\n\n" + "\n".join(text) + "\n", "utf-8")
