@@ -137,6 +137,13 @@ def test_known_classes_are_folded_in(model):
     np.testing.assert_allclose(model.beta_, once.beta_)
 
 
+def test_preset_paper_says_when_it_learned_less():
+    few = Y < 3
+    with pytest.warns(FallbackWarning):
+        model = CalaClassifier(preset="paper").fit(X[few], Y[few], holdout="all")
+    assert model.report_.keys() == {"fallback"}
+
+
 @pytest.mark.parametrize("scale", ["auto", 16.0])
 def test_preset_paper_is_the_text_but_for_its_loss(scale):
     model = CalaClassifier(preset="paper", method="la", metric="whitened", scale=scale)

@@ -58,3 +58,11 @@ def test_threads_that_grow_one_parent_do_not_mix():
     for thread in threads:
         thread.join()
     assert results == {value: [float(value)] * 50 for value in range(1, 5)}
+
+
+def test_rows_that_cannot_be_written_to_are_copied():
+    """As those of a model whose file is memory-mapped."""
+    rows = AppendOnly(np.zeros((3, 2))).appended(np.ones((1, 2)))
+    rows._buffer.memory.flags.writeable = False
+    longer = rows.appended(np.full((1, 2), 2.0))
+    np.testing.assert_array_equal(longer.rows[:, 0], [0, 0, 0, 1, 2])

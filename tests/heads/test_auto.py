@@ -52,6 +52,12 @@ def test_what_it_decides_on(classes, evidence):
     assert len(head.curve.delta) > 1, "it can be moved along its trade-off"
 
 
+def test_one_row_per_class_is_no_evidence():
+    x, y = gaussian(1, 8, 1)
+    head = make_head("auto").fit_base(BaseData(x, y, holdout=np.ones(8, bool)))
+    assert (head.report["evidence"], head.report["trials"]) == ("base classes alone", 0)
+
+
 def test_round_gaussian_classes_need_no_whitening():
     x, y = gaussian(2, 20, 20)
     head = make_head("auto").fit_base(BaseData(x, y))

@@ -364,6 +364,7 @@ def test_a_run_says_what_was_short(source, tmp_path):
                          ["random:0"], None)[0].endswith("encoder: 0: bidist")  # fmt: skip
     ablated = Results([replace(r, method="gamma=1") for r in results.records])
     assert session_notes(ablated, ["random:0"], None) == []
+    assert session_notes(ablated, ["random:0", "random:9"], None) == ["1 of these draws: gamma=1"]
     stated = json.loads((out / "config.json").read_text())
     assert stated["trained_in_sessions"] == ["bidist"]
     assert stated["full_sessions"] is False

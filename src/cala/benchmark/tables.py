@@ -63,17 +63,15 @@ def draws_csv(results: Results) -> str:
 
 
 def session_notes(results: Results, draws: Sequence[str], full: bool | None) -> list[str]:
-    """What a reader must know of methods that train their encoder in sessions.
+    """What a reader must know of methods that train their encoder, or that have fewer draws.
 
-    full : their sessions had the published length; None if runs may differ in that
+    full : sessions had the published length; None if runs may differ in that
     """
     theirs = [m for m in results.methods if _trains(m)]
-    if not theirs:
-        return []
     lengths = {True: " (published length)", False: " (short; --full-sessions: published length)"}
     length = "" if full is None else lengths[full]
-    notes = [f"sessions that train an encoder{length}: {', '.join(theirs)}"]
-    fewer = {m: len(results.shared_draws([m], draws)) for m in theirs}
+    notes = [f"sessions that train an encoder{length}: {', '.join(theirs)}"] if theirs else []
+    fewer = {m: len(results.shared_draws([m], draws)) for m in results.methods}
     counts = sorted({n for n in fewer.values() if n < len(draws)})
     by_count = {n: ", ".join(m for m in fewer if fewer[m] == n) for n in counts}
     return [*notes, *(f"{n} of these draws: {names}" for n, names in by_count.items())]

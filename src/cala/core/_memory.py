@@ -40,7 +40,8 @@ class AppendOnly:
         start, end = len(self.rows), len(self.rows) + len(new)
         buffer = self._buffer
         with buffer.lock:
-            if buffer.used != start or end > len(buffer.memory):
+            full = buffer.used != start or end > len(buffer.memory)
+            if full or not buffer.memory.flags.writeable:  # such as a memory-mapped file
                 spare = max(end // 4, 16)
                 memory = np.empty((end + spare, *self.rows.shape[1:]), self.rows.dtype)
                 memory[:start] = self.rows

@@ -526,7 +526,8 @@ class GrowingClassifier:
         """What was decided in `fit` and why; empty where the method leaves no choice."""
         head = self._fitted_head()
         if self.preset == "paper":
-            return dict(PAPER_REPORT)
+            fallback = head.trained_as.adapter != head.recipe.adapter
+            return {"fallback": "LA: too few classes for CALA"} if fallback else dict(PAPER_REPORT)
         return dict(head.report) if head.adapted else {}
 
     @property

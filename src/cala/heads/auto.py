@@ -110,6 +110,7 @@ class AutoHead(AdaptedHead):
         else:
             # Base classes alone say nothing about new ones: the simplest host, the last one where
             # cosines of the columns mean little.
+            evidence = "base classes alone"
             values, chosen, shift = {}, len(hosts) - 1 if _mixed_units(data) else 0, "none"
         judged = trials[chosen].judged
         recipe = replace(SHIFTS[shift], novel=self.recipe.novel, shots=self.recipe.shots)
