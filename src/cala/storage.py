@@ -139,7 +139,7 @@ def _read(
         arrays, seal = load(file), header.pop("sha256", None)
         whole = is_old or not check or seal == checksum(header, arrays)
         if not whole or not isinstance(meta, dict):
-            raise ValueError("its checksum does not fit: a byte is wrong")
+            raise ValueError("its checksum does not match: the content changed")
     return meta, arrays
 
 
@@ -196,7 +196,7 @@ def newer(path: Path, found: str, known: int) -> InputError:
 
 def not_written(path: Path, error: Exception) -> InputError:
     """The error for a file that cannot be written."""
-    before = "; the file before it is still there" if path.is_file() else ""
+    before = "; the previous file is still there" if path.is_file() else ""
     what = f"cannot be written ({reason(error)}){before}"
     return _error(path, what, "free some space, or choose another folder", "not_written")
 

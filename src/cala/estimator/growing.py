@@ -39,9 +39,9 @@ PAPER = {"method": "cala-literal", "metric": "cosine"}
 #: The one way preset="paper" departs from the text, whose own loss drives β to minus infinity.
 PAPER_LOSS = {"loss": "balanced", "rho": 0.0}
 PAPER_REPORT = {
-    "paper": "to the letter but for Eq. 9",
+    "paper": "to the letter except for Eq. 9",
     "loss": "balanced: cross-entropy of base and fake queries, equal weight per class, without the "
-    "term in μ, which as printed has no minimum",
+    "term in μ, which has no minimum as printed",
 }
 PREDICT_ROWS = 8192  # at a time, or fewer so that embeddings and logits fit in the CPU cache
 FEWEST_ROWS, CACHED = 256, 2**19

@@ -282,11 +282,11 @@ def _affordable(recipe: AdapterRecipe, fakes: FakePool, asked: bool, blind: bool
         problem = "no base class has a second image to serve as a query: the adapter is off (β = 0)"
     elif aware and len(fakes) < MIN_PAIRS:
         code = "few_fakes"
-        problem = f"{len(fakes)} fake classes, a class-aware adapter needs {MIN_PAIRS}: {instead}"
+        problem = f"{len(fakes)} fake classes; a class-aware adapter needs {MIN_PAIRS}: {instead}"
     elif aware and blind:
         code = "few_rows"
-        problem = "fewer base rows than dimensions, and embeddings mixed from them look too close "
-        problem += f"when whitened: {instead}; mix images (`fake`, `cala fit --fakes image`)"
+        problem = "fewer base rows than dimensions: embeddings mixed from them look too close "
+        problem += f"when whitened, so {instead}; mix images (`fake`, `cala fit --fakes image`)"
     if problem:
         warnings.warn(FallbackWarning(problem, code), stacklevel=3)
         recipe = recipe.as_la()
@@ -295,7 +295,7 @@ def _affordable(recipe: AdapterRecipe, fakes: FakePool, asked: bool, blind: bool
     kept = servable_shots(recipe.shots, fakes.images)
     if recipe.shots != MANY_SHOTS:  # MANY_SHOTS means as many as possible
         found, wanted = (", ".join(map(str, shots)) for shots in (kept, recipe.shots))
-        problem = f"fake classes have {fakes.images} images each, one of them at least a query: "
+        problem = f"fake classes have {fakes.images} images each, and one must be a query: "
         problem += f"pseudo sessions have {found} shots instead of {wanted}"
         warnings.warn(FallbackWarning(problem, "fewer_shots"), stacklevel=3)
     return replace(recipe, shots=kept)
