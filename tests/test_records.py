@@ -91,8 +91,9 @@ def test_unreadable_lines_are_counted(tmp_path):
     assert read_records(path) == ([RECORD], 3)
     path.unlink()
     path.mkdir()
-    with pytest.raises(DamagedFile):
+    with pytest.raises(InputError) as error:
         read_records(path)
+    assert error.value.code == "unreadable_file"
 
 
 def test_only_cells_with_all_sessions_count(tmp_path):

@@ -129,6 +129,15 @@ def test_files_of_others_and_files_from_before_there_were_kinds(tmp_path):
     assert caught.value.code == "missing_file"
 
 
+@pytest.mark.parametrize("word", [b"kind", b"cala", b"sha256"])
+def test_a_changed_header_is_not_an_older_file(path, word):
+    whole = bytearray(path.read_bytes())
+    whole[whole.index(word)] ^= 1
+    path.write_bytes(bytes(whole))
+    with pytest.raises(InputError):
+        storage.read(path, "embeddings", old=lambda header: {})
+
+
 def test_too_many_open_files_are_no_damage(path, monkeypatch):
     def full(*args, **options):
         raise OSError(errno.EMFILE, "Too many open files")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 
 class CalaError(Exception):
-    """Base of every error that cala raises on purpose.
+    """Base class of every error that cala raises on purpose.
 
-    Its text is "detail: fix". Programs read the attributes and never parse the text.
+    Its text is "detail: fix". Programs should read the attributes, not parse the text.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class InputError(CalaError, ValueError):
 
 
 class UnknownNameError(InputError, LookupError):
-    """A name that no registry knows."""
+    """A name that is not registered."""
 
     code = "unknown_name"
 
@@ -61,7 +61,7 @@ class StateError(CalaError, RuntimeError):
 
 
 class DamagedFile(InputError):
-    """A file that cannot be trusted: cut short, changed, or of another kind.
+    """A file that cannot be used: cut short, changed, or not what it should be.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class DamagedFile(InputError):
 
 
 def install(extra: str) -> str:
-    """How to get the libraries of an extra; from the sources, since an index may know others.
+    """How to install an extra, from the sources: a package index may hold another cala.
 
     >>> install("ray")
     "pip install -c constraints.txt '.[ray]', in cala's folder"
@@ -93,7 +93,7 @@ def install(extra: str) -> str:
 
 
 class CalaWarning(UserWarning):
-    """Base of every warning that cala gives; programs read its `code`, never its text.
+    """Base class of every warning from cala; programs should read its `code`, not its text.
 
     >>> FallbackWarning("6 fake classes are too few", "few_fakes").code
     'few_fakes'
@@ -105,16 +105,16 @@ class CalaWarning(UserWarning):
 
 
 class BaseQueryWarning(CalaWarning):
-    """Base queries may be images that trained the encoder, so base looks safer than it is."""
+    """The encoder may have seen the base queries, so base classes may look easier than they are."""
 
 
 class CacheWarning(CalaWarning):
-    """The cache cannot be used, so everything is computed again."""
+    """The cache cannot be used, so everything is recomputed."""
 
 
 class DivergenceWarning(CalaWarning):
-    """An adapter was trained with a loss that has no minimum; its shifts mean nothing."""
+    """The training loss of an adapter has no minimum, so its shifts mean nothing."""
 
 
 class FallbackWarning(CalaWarning):
-    """Something smaller than what was asked for was trained; the message says what and why."""
+    """Something simpler than requested was trained; the message says what and why."""

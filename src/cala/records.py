@@ -16,6 +16,7 @@ from typing import Any
 
 from cala.errors import DamagedFile, InputError
 from cala.files import counted, reason, shown
+from cala.storage import unreadable
 
 SCHEMA = 1
 #: Rates may exceed 1 by rounding.
@@ -86,7 +87,7 @@ def read_records(path: Path) -> tuple[list[Record], int]:
     except FileNotFoundError:
         return [], 0
     except OSError as error:
-        raise _damaged(path, reason(error)) from error
+        raise unreadable(path, error) from error
     found = [parse_line(line) for line in text.split("\n") if line.strip()]
     records = [record for record in found if record is not None]
     return records, len(found) - len(records)
@@ -162,7 +163,9 @@ def read_config(folder: Path) -> dict[str, Any] | None:
         config = json.loads(file.read_text("utf-8"))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise unreadable(file, error) from error
+    except (ValueError, RecursionError) as error:
         raise _damaged(file, reason(error)) from error
     if not isinstance(config, dict):
         raise _damaged(file, "it holds no configuration")

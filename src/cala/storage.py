@@ -1,9 +1,9 @@
-"""The one way to the disk: named arrays and a JSON header in one safetensors file.
+"""How cala stores data: named arrays and a JSON header in one safetensors file.
 
-A storage file says what it is (`kind`, `version`), carries a JSON object (`meta`) and NumPy arrays,
-and holds a SHA-256 over all of it that is checked when it is read. It is written aside, flushed
-and renamed, so that readers see the old file or the new one, never a part. Any program that reads
-safetensors reads its arrays. No pickle anywhere.
+A storage file says what it is (`kind`, `version`) and contains a JSON object (`meta`), NumPy arrays
+and a SHA-256 of all of it, which is checked on reading. It is written to a temporary file, flushed
+and renamed, so that readers see either the old file or the new one, never a part. Any program that
+reads safetensors can read the arrays. cala never uses pickle.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ Meta = dict[str, Any]
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of file: the version that is written, and how to get a good file again."""
+    """A kind of file: the version that cala writes, and how to replace a damaged file."""
 
     version: int
     fix: str
 
 
 AGAIN = "put back a copy of it, or delete it and rerun the command that wrote it"
-#: Every kind of file that cala writes. A version counts up when older programs would misread it.
+#: Every kind of file that cala writes. A version goes up when older programs would
+#: misread the file.
 KINDS = {
     "artifact": Kind(3, "rerun `cala run`"),
     "checkpoint": Kind(3, "delete it and start the training again"),
@@ -51,12 +52,12 @@ KINDS = {
 
 
 def write(path: Path, kind: str, meta: Meta, tensors: Mapping[str, Array]) -> None:
-    """Write a file in one step; when this returns it is on the disk.
+    """Write a file in one step; it is on disk when this returns.
 
     Parameters
     ----------
     path : Path
-        Its folder must exist. A file that is there already is replaced.
+        Its folder must exist. An existing file is replaced.
     kind : str
         One of `KINDS`.
     meta : dict
@@ -81,8 +82,8 @@ def write(path: Path, kind: str, meta: Meta, tensors: Mapping[str, Array]) -> No
     header["sha256"] = checksum(header, arrays)
     try:
         with atomic(path) as temporary:
-            # One entry: of several, safetensors does not keep the order, and equal content is to
-            # give equal bytes.
+            # One entry, since safetensors does not keep the order of several, and equal content
+            # must give equal bytes.
             save_file(arrays, temporary, metadata={"cala": json.dumps(header)})
     except (OSError, SafetensorError) as error:
         raise not_written(path, error) from error
@@ -91,7 +92,7 @@ def write(path: Path, kind: str, meta: Meta, tensors: Mapping[str, Array]) -> No
 def read(
     path: Path, kind: str, old: Callable[[dict[str, str]], Meta] | None = None
 ) -> tuple[Meta, dict[str, Array]]:
-    """`meta` and the arrays of a file that `write` wrote, every byte of it checked.
+    """Read `meta` and the arrays of a file that `write` wrote, and check every byte.
 
     Parameters
     ----------
@@ -100,7 +101,7 @@ def read(
         One of `KINDS`; a file of another kind is refused.
     old : callable, optional
         Makes `meta` from the header of a file that was written before there were kinds. It raises
-        ValueError, KeyError or TypeError if the header is not of such a file.
+        ValueError, KeyError or TypeError if the header does not belong to such a file.
 
     Raises
     ------
@@ -112,9 +113,9 @@ def read(
 
 
 def read_mapped(path: Path, kind: str, check: bool = True) -> tuple[Meta, dict[str, Array]]:
-    """As `read`, with read-only memory maps, for arrays that are too large to hold.
+    """Like `read`, but with read-only memory maps, for arrays that are too large for memory.
 
-    check : read every byte once to check it; without, only the header is read
+    check : read every byte once to check it; otherwise only the header is read
     """
     return _read(path, kind, None, lambda file: _maps(path, file, file.keys()), check)
 
@@ -129,7 +130,8 @@ def _read(
     with _opened(path, KINDS[kind].fix) as file:
         found = file.metadata() or {}
         header = _parsed(found.get("cala", ""))
-        is_old = "kind" not in header and old is not None
+        sealed = "kind" in header or any('"sha256"' in text for text in found.values())
+        is_old = old is not None and not sealed
         meta = _old_meta(path, kind, found, old) if is_old else header.get("meta")
         version = header.get("version")
         if not is_old and header.get("kind") != kind:
@@ -139,14 +141,16 @@ def _read(
         arrays, seal = load(file), header.pop("sha256", None)
         whole = is_old or not check or seal == checksum(header, arrays)
         if not whole or not isinstance(meta, dict):
-            raise ValueError("its checksum does not fit: a byte is wrong")
+            raise ValueError("its checksum does not match: the content changed")
     return meta, arrays
 
 
 def _tensors(path: Path, file: Any) -> dict[str, Array]:
     found = {}
     for name in file.keys():  # noqa: SIM118
-        if file.get_slice(name).get_dtype() == "BF16":  # which NumPy lacks: half of a float32
+        if (
+            file.get_slice(name).get_dtype() == "BF16"
+        ):  # NumPy has no bfloat16: it is the upper half of a float32
             halves = _maps(path, file, [name])[name].astype(np.uint32)
             found[name] = (halves << 16).view(np.float32)
         else:
@@ -155,7 +159,7 @@ def _tensors(path: Path, file: Any) -> dict[str, Array]:
 
 
 def _maps(path: Path, file: Any, names: Iterable[str]) -> dict[str, Array]:
-    """Memory maps of the arrays; safetensors has checked where they lie, but does not tell."""
+    """Memory maps of the arrays; safetensors checks their offsets but does not expose them."""
     with path.open("rb") as raw:
         length = int.from_bytes(raw.read(8), "little")
         places = json.loads(raw.read(length))
@@ -187,14 +191,14 @@ def _parsed(text: str) -> Meta:
 
 
 def newer(path: Path, found: str, known: int) -> InputError:
-    """The error for a file that a later version of this program wrote."""
+    """The error for a file that a newer version of cala wrote."""
     what = f"was written by a newer cala ({found}; this one reads up to {known})"
     return _error(path, what, "use that version of cala", "newer_file")
 
 
 def not_written(path: Path, error: Exception) -> InputError:
     """The error for a file that cannot be written."""
-    before = "; the file before it is still there" if path.is_file() else ""
+    before = "; the previous file is still there" if path.is_file() else ""
     what = f"cannot be written ({reason(error)}){before}"
     return _error(path, what, "free some space, or choose another folder", "not_written")
 
@@ -214,7 +218,7 @@ def _error(path: Path, what: str, fix: str, code: str) -> InputError:
 
 @contextmanager
 def _opened(path: Path, fix: str) -> Iterator[Any]:
-    """A safetensors file; it is closed at once afterwards, so that no mapped page is kept."""
+    """Open a safetensors file, and close it at once afterwards so that no mapped page is kept."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -229,19 +233,24 @@ def _opened(path: Path, fix: str) -> Iterator[Any]:
     except SafetensorError as error:
         why = "it is cut short, or not a safetensors file"
         raise DamagedFile(shown(path), why, fix) from error
-    except OSError as error:  # such as too many open files: nothing is wrong with the file
-        raise InputError(
-            f"{shown(path)} cannot be read ({reason(error)})",
-            "check its permissions and the limits of this machine",
-            field="path",
-            code="unreadable_file",
-        ) from error
+    except OSError as error:
+        raise unreadable(path, error) from error
     except (KeyError, ValueError, TypeError, RecursionError) as error:
         raise DamagedFile(shown(path), reason(error), fix) from error
 
 
+def unreadable(path: Path, error: OSError) -> InputError:
+    """For a passing fault, such as too many open files: nothing is wrong with the file."""
+    return InputError(
+        f"{shown(path)} cannot be read ({reason(error)})",
+        "check its permissions and the limits of this machine",
+        field="path",
+        code="unreadable_file",
+    )
+
+
 def checksum(header: Meta, arrays: Mapping[str, Array]) -> str:
-    """SHA-256 of a header and arrays: safetensors itself notices only a wrong length."""
+    """SHA-256 of a header and arrays; safetensors itself detects only a wrong length."""
     digest = hashlib.sha256(json.dumps(header, sort_keys=True, allow_nan=False).encode())
     for name, array in sorted(arrays.items()):
         digest.update(f"{name} {array.dtype.name} {array.shape}".encode())
@@ -259,14 +268,16 @@ def write_json(path: Path, kind: str, content: Meta) -> None:
 
 
 def read_json(path: Path, kind: str) -> Meta:
-    """The content of a JSON document of the version that is known here."""
+    """Read a JSON document of the version that this program knows."""
     fix, known = KINDS[kind].fix, KINDS[kind].version
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         schema = content.pop("schema", None)
     except FileNotFoundError as error:
         raise _missing(path) from error
-    except (OSError, ValueError, RecursionError, AttributeError, TypeError) as error:
+    except OSError as error:
+        raise unreadable(path, error) from error
+    except (ValueError, RecursionError, AttributeError, TypeError) as error:
         raise DamagedFile(shown(path), reason(error), fix) from error
     if isinstance(schema, int) and schema > known:
         raise newer(path, f"schema {schema}", known)
@@ -278,14 +289,15 @@ def read_json(path: Path, kind: str) -> Meta:
 class StoredTensors:
     """The arrays of a safetensors file, read a few rows at a time.
 
-    The file is opened for each read: thousands of them cost no descriptors and no memory, and one
-    that was cut short or replaced in the meantime is noticed. Its checksum is not looked at.
+    The file is opened for each read, so that thousands of files need no descriptors and no memory,
+    and a file that was cut short or replaced in the meantime is detected. The checksum is not
+    checked.
 
     Attributes
     ----------
     shapes : dict of str to tuple of int
     dtypes : dict of str to str
-        In safetensors' names, such as `F32`.
+        As safetensors names them, such as `F32`.
     """
 
     def __init__(self, path: Path, fix: str = AGAIN) -> None:
@@ -296,12 +308,12 @@ class StoredTensors:
             self.dtypes = {name: str(part.get_dtype()) for name, part in found.items()}
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> Array:
-        """Rows start..stop-1 of an array, by default all."""
+        """Read rows start..stop-1 of an array, by default all."""
         with self._slice(name) as part:
             return np.asarray(part[start : self.shapes[name][0] if stop is None else stop])
 
     def take(self, name: str, rows: Array) -> Array:
-        """Rows (k,) in any order; the rows between them are not read."""
+        """Read rows (k,) in any order, without reading the rows between them."""
         with self._slice(name) as part:
             return np.stack([part[row : row + 1][0] for row in rows.tolist()])
 
@@ -323,7 +335,7 @@ def open_rows(path: Path, fix: str = AGAIN) -> StoredTensors:
 def locked(path: Path, what: str, timeout: float = -1) -> Iterator[None]:
     """Hold the lock file `path`, so that one process at a time works on `what`.
 
-    timeout : seconds to wait, -1 for ever
+    timeout : seconds to wait, -1 to wait forever
     """
     lock = FileLock(path)
     try:
@@ -342,7 +354,7 @@ def locked(path: Path, what: str, timeout: float = -1) -> Iterator[None]:
 
 @contextmanager
 def locked_folder(folder: Path, lock: str = ".lock") -> Iterator[None]:
-    """Create a folder, and hold its lock: an error if another process does."""
+    """Create a folder and hold its lock; an error if another process holds it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -18,7 +18,7 @@ from cala.data import cache as data_cache
 from cala.data import image_scan, listing
 from cala.data.cache import cached
 from cala.data.sets import open_images
-from cala.errors import InputError
+from cala.errors import CacheWarning, InputError
 from data.refusals import refused
 from data.tiny_sets import mini_imagenet, save
 from waiting import GENEROUS, wait_for
@@ -234,6 +234,24 @@ def test_a_memo_with_a_wrong_byte_is_made_again(tmp_path, cache, monkeypatch, ch
         found.execute(change)
     assert [image_scan.digests([path]) for path in paths] == right
     assert [image_scan.digests([path]) for path in paths] == right
+
+
+@pytest.mark.parametrize("code", [4874, 13, 14, 266])  # shared memory, full, no handle, a read
+def test_a_disk_that_fails_does_not_cost_the_cache(cache, monkeypatch, code):
+    rows, key = data_cache.RowCache("embeddings"), bytes(32)
+    rows.put([(key, b"row")])
+
+    def failing(path, work):
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorcode = code
+        raise error
+
+    working = data_cache._connected
+    monkeypatch.setattr(data_cache, "_connected", failing)
+    with pytest.warns(CacheWarning):
+        assert rows.get([key]) == {}
+    monkeypatch.setattr(data_cache, "_connected", working)
+    assert rows.get([key]) == {key: b"row"}
 
 
 def test_memos_do_not_grow_for_ever(tmp_path, cache, monkeypatch):

@@ -238,7 +238,9 @@ class SessionCache:
             meta, arrays = storage.read(path, "session")
             logits = [arrays[f"logits.{t}"] for t in range(int(meta["sessions"]))]
             cost = (meta["seconds"], meta["encoding"], meta["encoded"], meta["bytes"])
-        except (InputError, ValueError, KeyError, TypeError):
+        except (InputError, ValueError, KeyError, TypeError) as error:
+            if getattr(error, "code", "") == "unreadable_file":
+                raise
             return None  # damaged, or of an earlier version: compute it again
         return SessionLogits(logits, *cost)
 

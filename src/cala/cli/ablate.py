@@ -31,14 +31,14 @@ def ablate(
     mu, rho         μ (with ρ = 1) and ρ of Eq. 9
     tau             τ of softmax inputs
     shots (or K)    K of the pseudo sessions that the adapter learns from;
-                    the real ones are the protocol's (--shot)
-    sessions        T̃ of the pseudo sessions; the real ones: --sessions
-    queries         base queries per class against 15 of each fake class
-    inputs          what the adapter reads of the similarities
+                    real sessions follow the protocol (--shot)
+    sessions        T̃ of the pseudo sessions; for real sessions: --sessions
+    queries         base queries per class, with 15 per fake class
+    inputs          how the adapter reads the similarities
     loss            the reading of Eq. 9
     optimiser       adam or sgd, for Algorithm 1's steps
     start           the MLP's last layer before training: zero or random
-    clamp           inputs stay within the fake classes' range: yes or no
+    clamp           keep inputs within the range of the fake classes: yes or no
     metric          cosine or whitened
 
     Example: cala ablate gamma --values 0,1,10,100 --embeddings cifar100.npz

@@ -33,10 +33,12 @@ def info(as_json: bool = AS_JSON) -> None:
 
 @app.command()
 def clear(
-    kind: str | None = typer.Argument(None, help="One kind, as `cala cache info` lists them."),
-    yes: bool = typer.Option(False, "--yes", "-y", help="Do not ask."),
+    kind: str | None = typer.Argument(
+        None, help="A kind that `cala cache info` lists (default: all)."
+    ),
+    yes: bool = typer.Option(False, "--yes", "-y", help="Do not ask for confirmation."),
 ) -> None:
-    """Delete what can be computed again.
+    """Delete what cala can compute again.
 
     Example: cala cache clear embeddings --yes
     """

@@ -32,9 +32,9 @@ def compare(
 ) -> None:
     """Show runs side by side, with paired differences.
 
-    Pairs are the draws that runs share; runs with other draws or test images than the reference
-    have no differences. A method that several runs have is named RUN: METHOD, as in the table. A
-    folder of `cala ablate` stands for the runs in it.
+    Differences are paired over the draws that runs share; a run whose draws or test images differ
+    from the reference's shows none. If several runs contain a method, it is named RUN: METHOD, as
+    in the table. A folder that `cala ablate` wrote stands for the runs in it.
 
     Example: cala compare runs/a runs/b --reference "b: cala"
     """

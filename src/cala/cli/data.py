@@ -30,15 +30,15 @@ def check(
         help="Folder or archive of a set, or embeddings (FILE.npz, NAME.shards, features:FILE).",
     ),
     dataset: str | None = KIND,
-    limit: int = typer.Option(5, "--limit", min=1, help="Names shown per finding."),
+    limit: int = typer.Option(5, "--limit", min=1, help="How many names to show per finding."),
     max_pixels: int | None = typer.Option(
         None, "--max-pixels", min=1, help="Refuse images with more pixels."
     ),
     as_json: bool = AS_JSON,
 ) -> None:
-    """Show what is at PATH, and what is wrong with it.
+    """Show what PATH contains, and what is wrong with it.
 
-    For images: counts, resolution, what the protocol lacks, unreadable and duplicate ones.
+    For images: counts, resolution, what is missing for the protocol, unreadable files, duplicates.
 
     For embeddings: classes, rows, dimension, scale, held-out rows, fake classes, names.
     The exit code is 1 if images cannot be used or the set cannot be opened.

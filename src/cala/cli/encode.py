@@ -45,10 +45,11 @@ class EncodeOptions:
     )
     encoder: str = typer.Option(
         "efficientnet-lite0",
-        help="`cala encoders` lists them; or a file of `cala train` (default: efficientnet-lite0).",
+        help="One that `cala encoders` lists, or a file from `cala train` "
+        "(default: efficientnet-lite0).",
         show_default=False,
     )
-    data: Path | None = typer.Option(None, help="Folder of the benchmark's images.")
+    data: Path | None = typer.Option(None, help="Folder with the benchmark's images.")
     base: int | None = BASE_CLASSES
     tta: str = typer.Option("none", help="flip: average each image with its mirror image.")
     views: int | None = VIEWS
@@ -56,17 +57,17 @@ class EncodeOptions:
     fakes: int = typer.Option(
         600,
         min=0,
-        help="Fake classes to mix from base images, 0 for none; if classes have few "
-        "images, more fake classes of fewer images are mixed.",
+        help="Number of fake classes to mix from base images, 0 for none; if classes have few "
+        "images, cala mixes more fake classes with fewer images each.",
     )
-    fake_images: int = typer.Option(25, min=1, help="Most images per fake class.")
+    fake_images: int = typer.Option(25, min=1, help="Maximum number of images per fake class.")
     seed: int = typer.Option(0, min=0, help="Seed of the fake classes.")
     kind: str | None = KIND
     test: float | None = TEST
     allow_seen: bool = ALLOW_SEEN
     half: bool = typer.Option(False, help="Store half precision.")
     shard_rows: int = typer.Option(
-        4096, min=1, help="For NAME.shards: images per shard, and the most that a stop loses."
+        4096, min=1, help="For NAME.shards: images per shard; stopping loses at most one shard."
     )
     on: str = ON
     skip_bad: bool = SKIP_BAD_IMAGES
@@ -79,12 +80,12 @@ class EncodeOptions:
 def encode(options: EncodeOptions) -> None:
     """Encode every image of a set once, and write an embeddings file.
 
-    Stopped at any moment, the same command resumes: what was encoded before is in the cache, or in
-    NAME.shards.
+    If it is stopped, run the same command again to resume: images that are already encoded
+    are in the cache, or in NAME.shards.
 
     Example: cala encode photos/ --encoder efficientnet-lite0 --test 0.2 -o photos.npz
 
-    Many: cala encode photos/ -o photos.shards --half --on ray:10.0.0.1:6379
+    A large set: cala encode photos/ -o photos.shards --half --on ray:10.0.0.1:6379
     """
     import numpy as np
 

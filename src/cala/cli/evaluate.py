@@ -39,7 +39,7 @@ def evaluate(
 ) -> None:
     """Test a model on labelled photos that it has not learned from.
 
-    Folders named like a class of the model test that class. All other folders are strangers: they
+    A folder named like a class of the model tests that class. All other folders are strangers: they
     test whether the model answers 'unknown'.
 
     Example: cala eval birds photos/test/

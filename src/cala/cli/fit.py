@@ -24,16 +24,16 @@ def fit(
     photos: Path = typer.Argument(..., help="A folder with one folder of photos per class."),
     out: Path = typer.Option(..., "-o", "--out", help="The model: a folder to create."),
     encoder: str = typer.Option(
-        "efficientnet-lite0", help="`cala encoders` lists them; or a file of `cala train`."
+        "efficientnet-lite0", help="One that `cala encoders` lists, or a file from `cala train`."
     ),
-    method: str = typer.Option("auto", help="`cala methods` lists them."),
+    method: str = typer.Option("auto", help="One that `cala methods` lists."),
     metric: str | None = typer.Option(None, help="cosine or whitened (default: the method's own)."),
     expect: int | None = typer.Option(
         None, min=1, help="How many classes you will add in all (default: 2/3 of the known ones)."
     ),
     objective: str = typer.Option("accuracy", help="accuracy or harmonic: see `cala tune`."),
     max_base_loss: float | None = typer.Option(
-        None, help="Accuracy that known classes may lose, such as 0.01."
+        None, help="How much accuracy known classes may lose, such as 0.01."
     ),
     reject: float = typer.Option(
         0.05, help="Fraction of photos of known classes that may be called unknown."
@@ -46,8 +46,8 @@ def fit(
     adapt: float = typer.Option(
         0,
         min=0,
-        help="Adapt the encoder to these photos first, for this many minutes of processor time; "
-        "the result is used if held-out photos gain.",
+        help="First adapt the encoder to these photos for this many minutes of processor time; "
+        "the result is used only if it improves on held-out photos.",
     ),
     seed: int = typer.Option(0, min=0, help="Seed of the mixed images and the adapter's training."),
     skip_bad: bool = SKIP_BAD,
@@ -58,7 +58,7 @@ def fit(
 ) -> None:
     """Learn the classes you have: one folder of photos per class.
 
-    Photos are encoded once and not kept. Stopped at any moment, the same command resumes.
+    Photos are encoded once and not kept. If it is stopped, run the same command again to resume.
 
     Example: cala fit photos/known/ -o birds
     """
@@ -110,7 +110,7 @@ def fit(
 def add(
     model: Path = MODEL,
     photos: list[Path] = typer.Argument(
-        ..., help="A folder with one folder per class; or photos, with --as."
+        ..., help="A folder with one folder per class, or photos with --as."
     ),
     name: str | None = typer.Option(None, "--as", help="The class that these photos show."),
     skip_bad: bool = SKIP_BAD,
@@ -123,8 +123,8 @@ def add(
 ) -> None:
     """Teach new classes, or give a known class more photos.
 
-    Other classes do not change. A photo that the model has learned from before is not counted
-    twice.
+    Other classes do not change. A photo that the model has already learned from is not counted
+    again.
 
     Examples: cala add birds photos/new/ · cala add birds img*.jpg --as kingfisher
     """

@@ -21,8 +21,8 @@ def show(
 ) -> None:
     """List a model's classes as they arrived, and every change.
 
-    β is what the adapter adds to a new class; the closest class is the one with the most similar
-    prototype.
+    β is what the adapter adds to the logit of a new class; the closest class is the one with the
+    most similar prototype.
 
     Example: cala show birds
     """
@@ -42,7 +42,7 @@ def undo(
     redo: bool = typer.Option(False, "--redo", help="Reverse the last undo instead."),
     as_json: bool = AS_JSON,
 ) -> None:
-    """Go back by one change; again, by one more.
+    """Undo the last change; repeat to go further back.
 
     If the newest version is damaged, this goes back to the last intact one.
 
@@ -74,7 +74,7 @@ def forget(
 def rename(
     model: Path = MODEL,
     old: str = typer.Argument(..., help="Its current name."),
-    new: str = typer.Argument(..., help="Its new name, which no other class has."),
+    new: str = typer.Argument(..., help="Its new name; no other class may have it."),
     as_json: bool = AS_JSON,
 ) -> None:
     """Rename a class.
@@ -90,16 +90,16 @@ def rename(
 def tune(
     model: Path = MODEL,
     objective: str | None = typer.Option(
-        None, help="accuracy: most photos right; harmonic: known and new classes alike."
+        None, help="accuracy: get most photos right; harmonic: treat known and new classes alike."
     ),
     max_base_loss: float | None = typer.Option(
         None, help="Favour new classes as far as this loss of accuracy on known ones allows."
     ),
-    delta: float | None = typer.Option(None, help="Added to the logits of all new classes."),
+    delta: float | None = typer.Option(None, help="Value to add to the logits of all new classes."),
     reject: float | None = REJECT,
     as_json: bool = AS_JSON,
 ) -> None:
-    """Favour known or new classes; no photo is needed.
+    """Favour known or new classes, without any photos.
 
     Examples: cala tune birds --objective harmonic · cala tune birds --max-base-loss 0.01
     """

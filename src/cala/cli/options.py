@@ -40,18 +40,22 @@ TEST = typer.Option(
     "--test",
     help="Fraction of each class held out for testing, for a folder of photos without test/.",
 )
-KIND = typer.Option(None, "--as", help="The set to expect (default: recognised by its layout).")
+KIND = typer.Option(
+    None, "--as", help="Which image set this is (default: recognised by its layout)."
+)
 REFERENCE = typer.Option(
-    None, metavar="METHOD", help="The method that paired differences are to (default: the first)."
+    None, metavar="METHOD", help="The method to compare the others with (default: the first)."
 )
 ALLOW_SEEN = typer.Option(
-    False, "--allow-seen", help="Only print a note if novel classes trained the encoder."
+    False,
+    "--allow-seen",
+    help="If the encoder was trained on novel classes, print a note instead of stopping.",
 )
 VIEWS = typer.Option(
     None,
     "--views",
     min=1,
-    help="Use at most this many views of each image, for encoders with several (savc): "
+    help="For encoders that use several views of each image (savc): use at most this many; "
     "fewer are faster and less accurate.",
 )
 SHOT_VIEWS = typer.Option(
@@ -65,12 +69,12 @@ ON = typer.Option(
     "--on",
     metavar="WHERE",
     help="here (this process), ray or ray:HOST:PORT (a Ray cluster), or ray:local (several "
-    "processes of this machine); needs the extra ray, see docs/cluster.md.",
+    "processes on this machine); needs the ray extra, see docs/cluster.md.",
 )
 DEVICE = typer.Option("auto", help="cpu, cuda, cuda:1, mps or auto.")
 THREADS = typer.Option(None, min=1, help="Processor threads.")
 SKIP_BAD_IMAGES = typer.Option(False, help="Skip images that cannot be read.")
-BASE_CLASSES = typer.Option(None, help="Base classes (default: the benchmark's, or all).")
+BASE_CLASSES = typer.Option(None, help="Number of base classes (default: the benchmark's, or all).")
 QUIET = typer.Option(False, "--quiet", "-q", help="Print no progress.")
 SUMMARY_AS_JSON = typer.Option(False, "--json", help="Print the summary as JSON.")
 AS_JSON = typer.Option(False, "--json", help="Print the result as JSON.")
@@ -90,10 +94,10 @@ class BenchOptions:
     encoder: list[str] | None = typer.Option(
         None,
         metavar="[HOST=]NAME",
-        help="Encode images with it; `cala encoders` lists them. Repeat as HOST=NAME for "
-        "the methods of one host.",
+        help="Encoder for the images; `cala encoders` lists them. Repeat as HOST=NAME for the "
+        "methods of one host.",
     )
-    data: Path | None = typer.Option(None, help="Folder of the benchmark's images, to encode.")
+    data: Path | None = typer.Option(None, help="Folder with the benchmark's images, to encode.")
     kind: str | None = KIND
     test: float | None = TEST
     tta: str = typer.Option("none", help="flip: average each image with its mirror image.")
@@ -104,18 +108,20 @@ class BenchOptions:
     draws: str | None = typer.Option(
         None, help="canonical, random:N, or both (default: random:20, and canonical if published)."
     )
-    seeds: int = typer.Option(1, min=1, help="Seeds of adapters, and of sessions that train.")
+    seeds: int = typer.Option(
+        1, min=1, help="Number of seeds for adapters and sessions that train."
+    )
     split: str = typer.Option(
-        "test", help="test, or dev: training images that nothing is learned from."
+        "test", help="test, or dev: training images that no method learns from."
     )
     metric: str | None = typer.Option(None, help="cosine or whitened, for all methods.")
     scale: float | None = typer.Option(None, help="Logit scale, for all methods.")
-    base: int | None = typer.Option(None, help="Base classes.")
+    base: int | None = typer.Option(None, help="Number of base classes.")
     way: int | None = typer.Option(None, help="Classes per session.")
     shot: int | None = typer.Option(None, help="Shots per class.")
-    sessions: int | None = typer.Option(None, help="Sessions.")
+    sessions: int | None = typer.Option(None, help="Number of sessions.")
     order_seed: int | None = typer.Option(
-        None, "--order-seed", help="Shuffle which classes are base."
+        None, "--order-seed", min=0, help="Seed for shuffling which classes are base."
     )
     full_sessions: bool = typer.Option(
         False,

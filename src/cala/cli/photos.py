@@ -16,7 +16,7 @@ ENCODER = typer.Option(None, help="Where the model's encoder is, if it has moved
 TRUST = typer.Option(
     None,
     metavar="NAME",
-    help="Allow a model to import this torch: encoder, which runs its code; remembered.",
+    help="Allow the model to import this torch: encoder, which runs its code; cala remembers it.",
 )
 QUIET_HINTS = typer.Option(False, "--quiet", "-q", help="Print no progress and no hints.")
 REJECT = typer.Option(

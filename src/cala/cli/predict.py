@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def predict(
     model: Path = MODEL,
-    photos: list[Path] = typer.Argument(..., help="Photos, and folders of photos at any depth."),
+    photos: list[Path] = typer.Argument(..., help="Photos, or folders of photos at any depth."),
     top: int = typer.Option(1, min=1, help="How many classes to show for each photo."),
     unknown: str = typer.Option(
         "on",
@@ -35,11 +35,11 @@ def predict(
     as_json: bool = AS_JSON,
     quiet: bool = QUIET_HINTS,
 ) -> None:
-    """Say what photos show, or that they fit nothing the model knows.
+    """Predict what photos show, or 'unknown' if no class fits.
 
     A percentage compares the model's classes with each other; it says nothing about photos that
-    fit none of them. Photos that cannot be read are named, the others are still answered, and the
-    exit code is 1.
+    fit none of them. If photos cannot be read, cala names them, still answers the others,
+    and exits with code 1.
 
     Examples: cala predict birds some.jpg · cala predict birds trip/ --top 3 --csv trip.csv
     """

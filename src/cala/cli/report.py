@@ -14,18 +14,18 @@ from cala.cli.options import AS_JSON
 def report(
     runs: list[Path] = typer.Argument(..., help="Run folders; several data sets may be mixed."),
     out: Path | None = typer.Option(
-        None, "--out", "-o", help="Folder to write (default: RUN/report, report/ for several runs)."
+        None, "--out", "-o", help="Folder to write (default: RUN/report; report/ for several runs)."
     ),
     open_page: bool = typer.Option(False, "--open", help="Open the page in a browser."),
     images: Path | None = typer.Option(
-        None, help="Folder with a folder of images per class, for examples."
+        None, help="Folder with one folder of images per class, to show as examples."
     ),
     as_json: bool = AS_JSON,
 ) -> None:
     """Make a page, figures and tables from finished runs.
 
-    Figures are SVG and PNG, tables Markdown, CSV and LaTeX. Nothing is computed again:
-    records and artifacts are enough, on any machine.
+    Figures are SVG and PNG, tables Markdown, CSV and LaTeX. Nothing is recomputed: the records and
+    artifacts of the runs are enough, on any machine.
 
     Example: cala report runs/cifar100-0123456789 -o report --open
     """

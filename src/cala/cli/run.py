@@ -21,27 +21,27 @@ def run(
     dataset: str = DATASET,
     methods: str = typer.Option(
         METHODS,
-        help="Comma-separated, or all; `cala methods` lists them "
+        help="Comma-separated names, or all; `cala methods` lists them "
         f"(default: {METHODS.replace(',', ', ')}).",
         show_default=False,
     ),
     reference: str | None = REFERENCE,
     make_report: bool = typer.Option(
-        True, "--report/--no-report", help="Make the page with all tables and figures."
+        True, "--report/--no-report", help="Make a page with all tables and figures."
     ),
 ) -> None:
     """Run methods over the same draws of a protocol.
 
     Prints means with intervals over draws of shots and test images; differences are paired.
-    Stopped at any moment, the same command resumes.
+    If it is stopped, run the same command again to resume.
 
     Example: cala run cifar100 --embeddings cifar100.npz --draws canonical,random:20
 
-    Your own: cala run features:my.npz --base 60 --way 5 --sessions 8
+    Your own embeddings: cala run features:my.npz --base 60 --way 5 --sessions 8
 
     On a cluster: cala run cifar100 --methods all --seeds 5 --on ray:10.0.0.1:6379
 
-    An encoder for one host: cala run --methods cala,alice+cala --embeddings alice=alice.npz
+    A separate encoder for one host: cala run --methods cala,alice+cala --embeddings alice=alice.npz
     """
     from cala.benchmark.task import split_runnable
     from cala.cli.terminal import console

@@ -11,40 +11,42 @@ from cala.cli.photos import TRUST
 
 
 def serve(
-    model: Path = typer.Argument(..., help="The model: a folder, which the page can create too."),
-    host: str = typer.Option("127.0.0.1", help="Address to listen on; others need a token."),
-    port: int = typer.Option(8000, min=0, max=65535, help="0 takes any free port."),
+    model: Path = typer.Argument(..., help="The model's folder; the page can create a new one."),
+    host: str = typer.Option(
+        "127.0.0.1", help="Address to listen on; one that other machines can reach needs a token."
+    ),
+    port: int = typer.Option(8000, min=0, max=65535, help="Port to listen on; 0 picks a free one."),
     token: str = typer.Option(
         "",
         envvar="CALA_TOKEN",
-        help="Required to ask and teach. Other users see options: prefer setting CALA_TOKEN.",
+        help="Token for asking and teaching. Other users can see options, so prefer CALA_TOKEN.",
         show_default=False,
         show_envvar=True,
     ),
     read_token: str = typer.Option(
         "",
         envvar="CALA_READ_TOKEN",
-        help="Allows to ask, not to teach.",
+        help="Token for asking, but not for teaching.",
         show_default=False,
         show_envvar=True,
     ),
     allow_host: list[str] = typer.Option(
-        [], help="A name under which browsers reach it, such as birds.example."
+        [], help="A host name that browsers may reach it by, such as birds.example."
     ),
     thumbnails: bool = typer.Option(
         True, help="Keep small copies of taught photos beside the model, for the page."
     ),
     encoder: str | None = typer.Option(
-        None, help="Where the model's encoder is; or the encoder of a first model."
+        None, help="Where the model's encoder is, or the encoder for a new model."
     ),
     trust_encoder: str | None = TRUST,
     device: str = DEVICE,
 ) -> None:
-    """Open a page where anyone can teach a class, and a REST API.
+    """Serve a page where anyone can teach a class, and a REST API.
 
     If there is no model yet, the page asks for photos of its first classes and creates one. Only
-    this machine can reach it unless --host says otherwise; then a token is required. Ctrl-C
-    finishes accepted requests, then ends. `/docs` lists the API.
+    this machine can reach it, unless you set --host; then a token is required. Ctrl-C finishes
+    accepted requests, then stops. `/docs` lists the API.
 
     Examples: cala serve birds · CALA_TOKEN=… cala serve birds --host 0.0.0.0 --port 80
     """

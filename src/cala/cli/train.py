@@ -38,17 +38,17 @@ class TrainOptions:
     recipe: str | None = typer.Option(None, help="How to train (default: the set's fast recipe).")
     method: str | None = typer.Option(
         None,
-        help="Train as this method does, such as cec; `cala methods` marks those that do. "
-        "Several, as alice,fact, give one encoder each.",
+        help="Train as this method does, such as cec; `cala methods` marks those that can. "
+        "Several, such as alice,fact, give one encoder each.",
     )
     published: bool = typer.Option(
         False,
         help="Use the encoder, length, batch and rates of --method's authors on this data "
-        "set (default: what suits a processor).",
+        "set (default: settings that suit a CPU).",
     )
     views: int | None = typer.Option(
         None,
-        help="Versions of each image that become classes of their own, for savc: 1, 2, 4 or 12.",
+        help="For savc: versions of each image that become classes of their own: 1, 2, 4 or 12.",
     )
     encoder: str | None = typer.Option(None, help="Architecture, instead of the recipe's.")
     base: int | None = BASE_CLASSES
@@ -57,8 +57,10 @@ class TrainOptions:
     )
     kind: str | None = KIND
     test: float | None = TEST
-    selection: str = typer.Option("last", help="last or validation; never test.")
-    epochs: float | None = typer.Option(None, help="Epochs, instead of the recipe's.")
+    selection: str = typer.Option(
+        "last", help="last, or validation: keep the weights that do best on held-out images."
+    )
+    epochs: float | None = typer.Option(None, help="Number of epochs, instead of the recipe's.")
     budget: float | None = typer.Option(
         None, help="Minutes of processor time: train as many epochs as fit."
     )
@@ -75,17 +77,17 @@ class TrainOptions:
         1,
         min=1,
         help="Train this many encoders, from --seed on, into seed-0, seed-1, … of --out; "
-        "with several methods into alice/seed-0, ….",
+        "with several methods, into alice/seed-0, ….",
     )
     on: str = ON
-    resume: bool = typer.Option(False, help="Resume the run in the folder.")
+    resume: bool = typer.Option(False, help="Resume the run in --out.")
     minutes: float = typer.Option(5.0, min=0.0, help="Minutes between checkpoints.")
     device: str = DEVICE
     devices: int = typer.Option(
-        1, min=1, help="Devices per node; more than one needs the extra train."
+        1, min=1, help="Devices per node; more than one needs the train extra."
     )
     nodes: int = typer.Option(
-        1, min=1, help="Machines that train together; torchrun starts the command on each."
+        1, min=1, help="Number of machines that train together; start each with torchrun."
     )
     strategy: str = typer.Option("ddp", help="How several devices share the work, such as ddp.")
     tensorboard: bool = typer.Option(False, help="Also write TensorBoard events.")
@@ -162,7 +164,7 @@ class TrainOptions:
 def train(options: TrainOptions) -> None:
     """Train an encoder on the base classes of an image set.
 
-    Ctrl-C writes a checkpoint; --resume continues, and ends with the same weights.
+    Ctrl-C writes a checkpoint; --resume continues from it and ends with the same weights.
 
     Example: cala train photos/ -o base --base 20 --test 0.2 --holdout 5
 

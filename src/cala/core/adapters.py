@@ -1,4 +1,4 @@
-"""Eq. 7, adapters g: what is known of a class -> its balance factor β_c, with gradients."""
+"""Eq. 7, adapters g: what is known about a class -> its balance factor β_c, with gradients."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ Step: TypeAlias = Callable[[Array, Array], Array]
 class Adapter(ABC):
     """Maps the context of F classes to β (F,).
 
-    parameters : (p,) float64, all that training changes
-    layout : names and shapes of the arrays that the parameters consist of, in their order
-    linear : β is linear in the parameters, the last of which is an offset
-    low, high : (n_inputs,) the range of inputs that the training classes covered: what is outside
-        is clamped, since nothing was learned there
+    parameters : (p,) float64, everything that training changes
+    layout : names and shapes of the arrays that make up the parameters, in order
+    linear : whether β is linear in the parameters, the last of which is an offset
+    low, high : (n_inputs,) the range of inputs that the training classes covered; inputs outside it
+        are clamped, since nothing was learned there
     """
 
     linear: ClassVar[bool] = False
@@ -39,7 +39,7 @@ class Adapter(ABC):
     high: Array | float = np.inf
 
     def calibrate(self, contexts: Sequence[ClassContext]) -> None:
-        """Learn the range of the inputs from the classes that it will be trained on."""
+        """Learn the range of the inputs from the classes that the adapter will be trained on."""
         values = np.concatenate([self.read(context) for context in contexts])
         self.low, self.high = values.min(0), values.max(0)
 
@@ -49,7 +49,7 @@ class Adapter(ABC):
 
     @abstractmethod
     def read(self, context: ClassContext) -> Array:
-        """The numbers that are known of each class: (F, n_inputs)."""
+        """The numbers that describe each class: (F, n_inputs)."""
 
     @abstractmethod
     def score(self, inputs: Array) -> Array:
@@ -57,10 +57,10 @@ class Adapter(ABC):
 
     @abstractmethod
     def gradient(self, inputs: Array, by_beta: Array) -> Array:
-        """Derivative by the parameters (p,), given that by β (F,)."""
+        """Derivative by the parameters (p,), given the derivative by β (F,)."""
 
     def parts(self, dtype: Any = np.float64) -> dict[str, Array]:
-        """The parameters as the arrays that they consist of."""
+        """The parameters as named arrays."""
         rest, found = self.parameters.astype(dtype, copy=False), {}
         for name, shape in self.layout.items():
             size = math.prod(shape)
@@ -68,13 +68,13 @@ class Adapter(ABC):
         return found
 
     def arrays(self) -> dict[str, Array]:
-        """Everything learned, by name, as a model on disk keeps it."""
+        """Everything learned, by name, as stored in a model on disk."""
         clamped = isinstance(self.low, np.ndarray)
         bounds = {"low": np.asarray(self.low), "high": np.asarray(self.high)} if clamped else {}
         return {**self.parts(), **bounds}
 
     def load(self, arrays: dict[str, Array]) -> None:
-        """Take over what `arrays` gave; a range is missing where none was learned."""
+        """Load what `arrays` returned; the range is missing if none was learned."""
         self.low, self.high = arrays.get("low", -np.inf), arrays.get("high", np.inf)
         if self.layout:
             self.layout = {name: arrays[name].shape for name in self.layout}
@@ -86,7 +86,7 @@ class Adapter(ABC):
 
 
 class ScalarAdapter(Adapter):
-    """LA (Eq. 5): one α for every class, whatever it looks like."""
+    """LA (Eq. 5): the same α for every class."""
 
     linear = True
 
@@ -94,7 +94,7 @@ class ScalarAdapter(Adapter):
         self.layout, self.parameters = {"alpha": (1,)}, np.zeros(1)
 
     def calibrate(self, contexts: Sequence[ClassContext]) -> None:
-        """It reads nothing."""
+        """Do nothing: this adapter reads no inputs."""
 
     def read(self, context: ClassContext) -> Array:
         return np.ones((len(context), 1), context.shots.dtype)
@@ -107,7 +107,7 @@ class ScalarAdapter(Adapter):
 
 
 class NoAdapter(ScalarAdapter):
-    """β = 0: the host as it is."""
+    """β = 0: the host is not changed."""
 
     linear = False
 
@@ -124,9 +124,9 @@ class NoAdapter(ScalarAdapter):
 def adapter_inputs(similarity: Array, kind: str, tau: float = 1.0) -> Array:
     """The input transform σ of Eq. 7: (F, B) -> (F, B).
 
-    kind : `raw`; `sorted` in descending order, which makes the adapter blind to the order of the
-        base classes; `softmax` of τ·S (τ=1 is the paper to the letter, and nearly blind: softmax
-        over raw cosines is almost uniform)
+    kind : `raw`; `sorted` in descending order, which hides the order of the base classes from the
+        adapter; `softmax` of τ·S (τ=1 follows the paper to the letter, but hardly distinguishes
+        classes: softmax over raw cosines is almost uniform)
     """
     if kind == "sorted":
         return -np.sort(-similarity, axis=1)
@@ -139,9 +139,9 @@ def adapter_inputs(similarity: Array, kind: str, tau: float = 1.0) -> Array:
 class MLPAdapter(Adapter):
     """The paper's adapter (Eq. 7): B -> 64 -> 64 -> 1 with ReLU on the similarities to base.
 
-    rng : draws the first weights, uniform within ±1/√n_in
+    rng : draws the initial weights, uniform within ±1/√n_in
     inputs, tau : see `adapter_inputs`
-    zero_start : the last layer starts at zero, so that training starts from the plain classifier
+    zero_start : start the last layer at zero, so that training starts from the plain classifier
     """
 
     def __init__(
@@ -196,10 +196,11 @@ class MLPAdapter(Adapter):
 
 
 class SummaryAdapter(Adapter):
-    """A linear adapter on a few numbers that every class has, whatever B is (ours).
+    """A linear adapter on a few numbers per class, the same for any B (ours).
 
-    Top similarities to base, mean similarity, tightness of the shots and log K, standardised on
-    the fake classes. One shot has no tightness: the fake classes' mean stands in for it.
+    The inputs are the top similarities to base, mean similarity, tightness of the shots and log K,
+    standardised on the fake classes. A single shot has no tightness; the mean of the fake classes
+    is used instead.
     """
 
     linear = True
@@ -216,7 +217,7 @@ class SummaryAdapter(Adapter):
         count = np.maximum(known.sum(0), 1)
         self.mean = np.where(known, values, 0).sum(0) / count
         spread = np.sqrt((np.where(known, values - self.mean, 0) ** 2).sum(0) / count)
-        self.spread = np.where(spread > 1e-6, spread, np.inf)  # a constant input is no input
+        self.spread = np.where(spread > 1e-6, spread, np.inf)  # ignore a constant input
         super().calibrate(contexts)
 
     def read(self, context: ClassContext) -> Array:
@@ -232,7 +233,7 @@ class SummaryAdapter(Adapter):
 
     def _summary(self, context: ClassContext) -> Array:
         ordered = -np.sort(-context.similarity, axis=1)
-        few = np.minimum(np.arange(self.top), ordered.shape[1] - 1)  # the last one stands in
+        few = np.minimum(np.arange(self.top), ordered.shape[1] - 1)  # repeat the last one
         top = ordered[:, few]
         rest = [context.similarity.mean(1), context.tightness, np.log(context.shots)]
         return np.column_stack([top, *rest])
@@ -247,7 +248,7 @@ class SummaryAdapter(Adapter):
 
 
 def adam(lr: float) -> Step:
-    """Adam with the usual numbers."""
+    """Adam with its usual constants."""
     first: Array | float = 0.0
     second: Array | float = 0.0
     count = 0

@@ -4,16 +4,17 @@ These are the functions that heads call. B base classes, F novel (or fake) class
 encoder, p_c a class prototype, s the logit scale, S_c the similarities of class c to base.
 
 A class is its prototype (Eq. 2), and logits are scaled cosines (Eq. 4). Novel prototypes come from
-a few shots, so novel images fall to base classes. CALA adds γ·β_c to the logits of novel class c
-(Eq. 8), where β_c is what a small network reads off the class's similarities to base (Eq. 6, 7).
-The network is trained before any novel class exists, on fake classes that mix two base classes
-each (Eq. 1, Eq. 9, Algorithm 1). LA (Eq. 5) is the same with one scalar for all classes.
+a few shots, so novel images are often mistaken for base classes. CALA adds γ·β_c to the logits of
+novel class c (Eq. 8), where a small network computes β_c from the class's similarities to base
+(Eq. 6, 7). The network is trained before any novel class exists, on fake classes that mix two base
+classes each (Eq. 1, Eq. 9, Algorithm 1). LA (Eq. 5) is the same with one scalar for all classes.
 
-The file reads in the order of the paper: fake classes (Eq. 1), prototypes and the growing
+The file follows the order of the paper: fake classes (Eq. 1), prototypes and the growing
 classifier (Eq. 2, 3), logits (Eq. 4), similarity (Eq. 6), the adapter (Eq. 7, in
 `cala.core.adapters`), adjusted logits (Eq. 8), the losses (Eq. 5, 9), and Algorithm 1.
 
-Readings of the paper where it is silent or cannot be taken at its word: docs/paper-map.md.
+docs/paper-map.md says how cala reads the paper where it leaves something open or cannot be followed
+as printed.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from cala.core.rows import Array, chunks
 from cala.errors import InputError
 
 DEFAULT_SCALE = 16.0
-LARGEST = 1e6  # parameter of an adapter: beyond, β is no number in single precision
+LARGEST = 1e6  # largest adapter parameter: beyond it, β overflows in single precision
 TINY = 1e-12
 
 
@@ -49,7 +50,7 @@ def mix(x_i: Any, x_j: Any, lam: Any) -> Any:
     return lam * x_i + (1 - lam) * x_j
 
 
-# Eq. 2 and 3: prototypes, and a classifier that only ever grows.
+# Eq. 2 and 3: prototypes, and a classifier that only grows.
 
 
 def normalise(x: Array) -> Array:
@@ -63,7 +64,7 @@ def normalise(x: Array) -> Array:
 
 
 class PrototypeTable:
-    """Sums and counts of unit vectors per class: enough for means, leave-one-out and tightness.
+    """Sums and counts of unit vectors per class, which give means, leave-one-out and tightness.
 
     Immutable: `extended` returns a new table, so copies may share it.
 
@@ -106,7 +107,7 @@ class PrototypeTable:
     def tightness(self) -> Array:
         """Mean pairwise cosine among each class's shots: (C,) float64, NaN for a single shot.
 
-        With unit vectors the pairwise sum is |sum|² − K, so no shot needs to be kept.
+        For unit vectors the pairwise sum is |sum|² − K, so the shots need not be kept.
         """
         k = self.counts.astype(np.float64)
         pairs = k * (k - 1)
@@ -116,7 +117,7 @@ class PrototypeTable:
     def extended(self, unit: Array, columns: Array) -> Self:
         """Eq. 3: fold rows into the given columns; columns past the end are new classes.
 
-        Adding new classes costs no more than they hold; folding into old ones copies the table.
+        Adding new classes costs only their own rows; folding into old ones copies the table.
 
         unit : (n, d) unit vectors; columns : (n,) int64
         """
@@ -131,7 +132,7 @@ class PrototypeTable:
         return table
 
     def _fold(self, unit: Array, columns: Array) -> None:
-        """Add rows in place: only before anyone else has seen the table."""
+        """Add rows in place; only safe before the table is shared."""
         for rows in chunks(*unit.shape):
             order = np.argsort(columns[rows], kind="stable")
             own = columns[rows][order]
@@ -163,11 +164,11 @@ def cosine_logits(unit: Array, weights: Array, scale: float | Array = 1.0) -> Ar
     return logits
 
 
-# Eq. 6: what an adapter may know of a class.
+# Eq. 6: what an adapter knows about a class.
 
 
 def similarity(prototypes: Array, base: Array) -> Array:
-    """Eq. 6: cosine of prototypes (F, d) to base prototypes (B, d), these of unit length: (F, B)"""
+    """Eq. 6: cosine of prototypes (F, d) to unit base prototypes (B, d): (F, B)."""
     return normalise(prototypes.astype(base.dtype, copy=False)) @ base.T
 
 
@@ -176,7 +177,7 @@ class ClassContext:
     """F classes as their adapter sees them.
 
     similarity : (F, B), Eq. 6
-    tightness : (F,), mean pairwise cosine among the shots; NaN where there is one shot
+    tightness : (F,), mean pairwise cosine among the shots; NaN for a single shot
     shots : (F,), how many images made the prototype
     """
 
@@ -186,7 +187,7 @@ class ClassContext:
 
     @classmethod
     def of(cls, prototypes: Array, table: PrototypeTable, base: Array) -> Self:
-        """From the prototypes (F, d) of the F classes whose sums and counts `table` holds.
+        """Make it from the prototypes (F, d) of F classes, and `table` with their sums and counts.
 
         base : (B, d) base prototypes of unit length
         """
@@ -225,8 +226,8 @@ def adjusted_logits(logits: Array, shift: Array) -> Array:
 #: `balanced` is the default: cross-entropy of base and fake queries, equal weight per class. The
 #: other two are Eq. 9 as printed and its nearest finite reading. In `literal` the regulariser
 #: Σ(β_c − μ‖S_c‖) is linear in β, so its gradient is a constant that drives β to −∞ once there are
-#: a few fake classes; `linear-mean` averages it, which is finite, but where it settles is decided
-#: by γ and the share of fake queries instead of the data.
+#: a few fake classes; `linear-mean` averages it, which is finite, but γ and the share of
+#: fake queries, not the data, decide where it settles.
 LOSSES = ("balanced", "literal", "linear-mean")
 
 
@@ -234,8 +235,8 @@ LOSSES = ("balanced", "literal", "linear-mean")
 class Scores:
     """Logits of Q queries over B base and F novel columns, compressed.
 
-    A shift of the novel columns leaves the base columns alone, so of a query's base logits only
-    three numbers matter. Novel logits are kept as powers exp(z − top), so that a sum over classes
+    Shifting the novel columns does not change the base columns, so only three numbers of a query's
+    base logits matter. Novel logits are kept as powers exp(z − top), so that a sum over classes
     of exp(z + shift) is one matrix-vector product for any shift.
 
     base_lse : (Q,) log-sum-exp of the base columns
@@ -244,7 +245,7 @@ class Scores:
     powers : (Q, F) exp(novel logit − top); top : (Q,) the largest novel logit
     own : (Q,) the query's novel column, -1 for a base query
     true : (Q,) logit of the query's own class, before any shift
-    weight : (Q,) sums to one, every class present has the same share
+    weight : (Q,) sums to one, with an equal share for every class present
     """
 
     base_lse: Array
@@ -279,12 +280,12 @@ class Scores:
     def cross_entropy(self, shift: Array) -> tuple[Array, Array, Array]:
         """−log softmax of the true class after adding shift (F,) to the novel columns: (Q,).
 
-        Also exp(shift − m) (F,) and exp(top + m − log-sum-exp) (Q,), m the largest shift: the two
-        factors of the novel probabilities that `powers` leaves out.
+        Also returns exp(shift − m) (F,) and exp(top + m − log-sum-exp) (Q,), where m is the largest
+        shift: the two factors of the novel probabilities that `powers` leaves out.
         """
         most = shift.max()
         factor = np.exp(shift - most)
-        # A sum that underflowed would have an infinite logarithm.
+        # If the sum underflowed, its logarithm would be infinite.
         total = np.maximum(self.powers @ factor, np.finfo(self.powers.dtype).tiny)
         above = self.top + most
         everything = np.logaddexp(self.base_lse, above + np.log(total))
@@ -301,8 +302,8 @@ class Scores:
 def _powers(logits: Array, top: Array) -> Array:
     """exp(logits − top) for logits (n, m) and the maximum (n,) of each row.
 
-    Exponents stop where numbers would become subnormal: those change no sum with a 1 in it, and
-    computing with them is ten times slower.
+    Exponents are limited so that no number becomes subnormal: such numbers do not change a sum that
+    contains a 1, and computing with them is ten times slower.
     """
     powers = logits - top[:, None]
     np.maximum(powers, math.log(np.finfo(logits.dtype).tiny) + 7, out=powers)
@@ -345,7 +346,7 @@ class AdapterLoss:
 
 
 class Host(Protocol):
-    """What Algorithm 1 asks of the classifier that an adapter is trained on."""
+    """What Algorithm 1 needs from the classifier that an adapter is trained on."""
 
     classes: tuple[int, ...]
     n_base: int
@@ -363,8 +364,8 @@ Session: TypeAlias = tuple[Array, Array]
 
 @dataclass(frozen=True)
 class Queries:
-    """What a pseudo-incremental host is asked: rows (Q, e), their columns, and `members` (Q,):
-    the columns that a row helped to make and is left out of, -1 where it did not."""
+    """Queries to a pseudo-incremental host: rows (Q, e), their columns, and `members` (Q,): the
+    column that a row helped to make and is left out of, or -1 if there is none."""
 
     rows: Array
     columns: Array
@@ -373,9 +374,9 @@ class Queries:
 
 @dataclass(frozen=True)
 class Episode:
-    """A played episode: what the adapter reads, and what its answer is judged by.
+    """A played episode: what the adapter reads, and the scores that judge its answer.
 
-    sample : logits (m, B + F) and columns (m,) of some queries, where they were asked for
+    sample : logits (m, B + F) and columns (m,) of some queries, if requested
     """
 
     context: ClassContext
@@ -388,10 +389,10 @@ def play(
 ) -> Episode:
     """The inner loop of Algorithm 1: learn the fake classes of each session, then score queries.
 
-    Fake classes are numbered in order of arrival, so they take the columns behind base.
+    Fake classes are numbered in order of arrival, so their columns follow the base columns.
 
     base : (B, d) base prototypes of unit length, for Eq. 6
-    sampled : how many logits to keep at the most
+    sampled : the largest number of logits to keep
     """
     grown, first = host.fork(), max(host.classes) + 1
     for shots, fakes in sessions:
@@ -405,7 +406,7 @@ def play(
 
 
 def mean_loss(adapter: Adapter, episodes: Sequence[Episode], loss: AdapterLoss) -> float:
-    """Pseudo-testing: the mean loss of an adapter over episodes; NaN without any."""
+    """Pseudo-testing: the mean loss of an adapter over episodes; NaN if there are none."""
     losses = [loss(e, adapter(e.context))[0] for e in episodes]
     return float(np.mean(losses)) if losses else math.nan
 
@@ -420,11 +421,11 @@ def train_by_steps(
     epochs: int = 20,
     steps: int = 50,
 ) -> None:
-    """Algorithm 1: one optimiser step per episode; the epoch best on held-out pairs is kept.
+    """Algorithm 1: one optimiser step per episode; keeps the best epoch on held-out pairs.
 
     The untrained adapter is not a candidate. Without held-out episodes the last epoch is kept.
 
-    step : from the gradient (p,) and the parameters (p,) to the next parameters
+    step : maps the gradient (p,) and the parameters (p,) to the next parameters
     """
     inputs = [adapter.inputs(e.context) for e in episodes]
     candidates = []
@@ -447,8 +448,8 @@ def train_convex(
 ) -> None:
     """L-BFGS on all episodes at once, for adapters that are linear in their parameters.
 
-    The problem is convex, so there is one answer per ridge; the ridge best on held-out pairs is
-    kept. It acts on every parameter but the last, the offset.
+    The problem is convex, so each ridge has one solution; the ridge that does best on held-out
+    pairs is kept. It penalises every parameter except the last, the offset.
     """
     from scipy.optimize import minimize
 
@@ -477,7 +478,7 @@ def train_convex(
 
 
 def _best(candidates: Sequence[tuple[float, Array]]) -> Array:
-    """The parameters with the lowest loss, the first of several; NaN is no candidate."""
+    """The parameters with the lowest loss, the first if several tie; NaN is ignored."""
     numbers = [candidate for candidate in candidates if not math.isnan(candidate[0])]
     if not numbers:
         detail = "the adapter's training diverged: its loss on held-out pairs is NaN"

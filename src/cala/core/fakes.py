@@ -1,4 +1,4 @@
-"""Fake novel classes (Eq. 1), and the pseudo sessions that are drawn from them (Algorithm 1).
+"""Fake novel classes (Eq. 1), and the pseudo sessions drawn from them (Algorithm 1).
 
 First the pool: which base classes are mixed, and the embeddings of their mixed images. Then the
 episodes: which fake classes arrive in which pseudo session, and which of their images are shots.
@@ -18,17 +18,16 @@ from cala.core.rows import Array, ClassRows, Features, chunks, parts_of
 from cala.errors import InputError
 
 LAMBDA_RANGE = (0.4, 0.6)
-LISTED_PAIRS = 2**22  # more pairs than that are drawn one by one instead of listed and shuffled
+LISTED_PAIRS = 2**22  # above this, pairs are drawn one by one instead of listed and shuffled
 
 
 @dataclass(frozen=True)
 class FakePool:
-    """Embeddings of fake classes, made once and drawn from by every pseudo session.
+    """Embeddings of fake classes, made once; every pseudo session draws from them.
 
     features : (P, M, d), M images of each of P fake classes
-    pairs : (P, 2) int64, the two base columns each one mixes, unordered and distinct
-    shots : (P, M, d), the same images as they are embedded when they are shots; by default
-        `features`
+    pairs : (P, 2) int64, the two distinct base columns that each one mixes, in no order
+    shots : (P, M, d), the same images, embedded as shots; by default `features`
     """
 
     features: Array
@@ -52,18 +51,18 @@ class FakePool:
         return FakePool(each(self.features), self.pairs, shots)
 
     def split(self, share: float, rng: Generator) -> tuple[FakePool, FakePool]:
-        """Two pools without a common pair; the second holds `share` of them, at least one."""
+        """Two pools with no pair in common; the second holds `share` of the pairs, at least one."""
         order = rng.permutation(len(self))
         held = min(max(round(share * len(self)), 1), len(self) - 1)
         return self.take(np.sort(order[held:])), self.take(np.sort(order[:held]))
 
     def take(self, rows: Array) -> FakePool:
-        """Some fake classes, by a mask (P,) or by their places."""
+        """Some fake classes, by a mask (P,) or by their indices."""
         shots = None if self.shots is None else self.shots[rows]
         return FakePool(self.features[rows], self.pairs[rows], shots)
 
     def shots_at(self, fakes: Array, images: Array) -> Array:
-        """Embeddings (n, d) of images (n,) of fake classes (n,) that are to be shots."""
+        """Embeddings (n, d), as shots, of images (n,) of fake classes (n,)."""
         return (self.features if self.shots is None else self.shots)[fakes, images]
 
 
@@ -80,8 +79,8 @@ def draw_parents(
 ) -> tuple[Array, Array, Array]:
     """Which rows to mix, and how: row numbers (P, M) of both parents and λ (P, M).
 
-    Within a fake class no row is mixed twice as long as its parents have M rows: some of its
-    images will be shots and others queries, and queries made of the shots' own rows are too easy.
+    Within a fake class no row is mixed twice if its parents have at least M rows: some of its
+    images become shots and others queries, and queries mixed from the shots' rows are too easy.
     """
     counts, wanted = rows.counts, np.arange(images)
     starts = np.cumsum(counts) - counts
@@ -95,10 +94,10 @@ def draw_parents(
 
 
 def pool_shape(counts: Array, pairs: int, images: int) -> tuple[int, int]:
-    """Fake classes, and images of each, that base classes of (B,) rows can make, within
-    pairs × images in all.
+    """How many fake classes to make, and with how many images each, from base classes with
+    `counts` (B,) rows; at most pairs × images in all.
 
-    A fake class has no more images than half of the base classes have rows; more fake classes
+    A fake class has at most as many images as the median base class has rows; more fake classes
     make up for it.
 
     >>> pool_shape(np.full(30, 5), 80, 25)
@@ -120,8 +119,8 @@ def mix_features(
     """Fake classes for users who only have embeddings: mix unit embeddings instead of images.
 
     Eq. 1 averages the deviations of two images as well as their classes, so a fake class would
-    scatter only about 0.7 times as much as a real one, and look safer than it is.
-    `keep_spread` mixes class means as Eq. 1 says, and scales the mixed deviations back up.
+    scatter only about 0.7 times as much as a real one, and look easier than it is.
+    `keep_spread` mixes class means as in Eq. 1, and scales the mixed deviations back up.
 
     features : (n, d); pairs : (P, 2) -> features (P, count, d)
     """
@@ -151,8 +150,8 @@ def mix_features(
 class EpisodePlan:
     """The shape of an episode: T̃ pseudo sessions of N fake classes with K shots each.
 
-    Each fake class draws its own K from `shots`. A fake class has M images in the pool, so it
-    gets min(queries, M - K) queries.
+    Each fake class draws its own K from `shots`. With M images in the pool, it gets
+    min(queries, M - K) queries.
     """
 
     way: int = 5
@@ -178,9 +177,10 @@ class EpisodePlan:
 
 
 def servable_shots(shots: tuple[int, ...], images: int) -> tuple[int, ...]:
-    """Those numbers of shots that leave one of a fake class's images as a query.
+    """The numbers of shots that leave at least one image of a fake class as a query.
 
-    Where they are few for the images that there are, the largest that is possible joins them.
+    If some are dropped and the rest use less than half of the images, the largest possible number
+    is added.
 
     >>> servable_shots((1, 2, 5, 10), 12), servable_shots((1, 2, 5, 10), 5)
     ((1, 2, 5, 10), (1, 2, 4))
@@ -196,7 +196,7 @@ class EpisodeDraw:
     """Images of a pool chosen for one episode with F fake classes.
 
     fakes : (F,) index into the pool, in order of arrival
-    sessions : (F,) the pseudo session that each arrives in, ascending
+    sessions : (F,) the pseudo session in which each arrives, ascending
     shot_rows, shot_of : (S,) image index and fake class 0..F-1 of every shot
     query_rows, query_of : (Q,) the same for queries
     """
@@ -210,9 +210,9 @@ class EpisodeDraw:
 
 
 def draw_fakes(pairs: Array, way: int, sessions: int, rng: Generator) -> tuple[Array, Array]:
-    """Fake classes for one episode and the session of each: (F,), (F,), F at most way·sessions.
+    """Fake classes for one episode and the session of each: (F,), (F,), with F ≤ way·sessions.
 
-    A pair is used at most once per episode; inside one session all parents are distinct.
+    A pair is used at most once per episode; within a session all parents are distinct.
     """
     order, parents = rng.permutation(len(pairs)).tolist(), pairs.tolist()
     chosen: list[int] = []

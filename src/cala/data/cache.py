@@ -181,7 +181,7 @@ def _connected(path: Path, work: Callable[[sqlite3.Connection], Any]) -> Any:
 
 def _cut_short(error: sqlite3.Error) -> bool:
     """Whether a file ends too early, which SQLite reports as a failed read."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF == 10  # SQLITE_IOERR
+    return getattr(error, "sqlite_errorcode", 0) == 522  # SQLITE_IOERR_SHORT_READ
 
 
 def _delete(path: Path) -> None:

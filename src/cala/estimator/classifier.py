@@ -1,4 +1,4 @@
-"""`CalaClassifier`: the scikit-learn face of a classifier that grows."""
+"""`CalaClassifier`: the scikit-learn interface of a classifier that grows."""
 
 from __future__ import annotations
 
@@ -25,34 +25,34 @@ class CalaClassifier(ClassifierMixin, BaseEstimator, GrowingClassifier):  # type
     touching any other class. Only sums, counts, base statistics, the adapter and a sample of at
     most 2,000 base rows are kept, never all training embeddings.
 
-    Threads may share a classifier. A change is one step: who predicts meanwhile sees all of it or
-    nothing, and changes made at the same time all take place, one after the other. To read
+    Threads may share a classifier. A change is atomic: a thread that predicts meanwhile sees all of
+    it or none of it, and changes made at the same time are applied one after the other. To read
     several attributes of one state, read them from `copy.copy(model)`.
 
     Parameters
     ----------
     method : str, default="auto"
-        "auto" holds classes out in turn and takes the simplest metric and shift that they support
+        "auto" holds out classes in turn and takes the simplest metric and shift that they support
         (see `report_`); or "nearest-mean", "la", "cala", "cala-plus", "HOST+la" and the like.
     preset : {None, "paper"}, default=None
         "paper" is the paper's method: cosine metric, softmax inputs, its optimiser and numbers, and
         one well-posed reading of Eq. 9, which `report_` states (`method="cala-literal"` has Eq. 9
         as printed, and diverges). It overrides `method` and `metric`.
     metric : {None, "cosine", "whitened"}, default=None
-        None takes the method's own.
+        None uses the method's own.
     scale : float or "auto", default="auto"
         Logit scale; "auto" fits it by leave-one-out cross-entropy on the base classes. Give the
         scale that the encoder was trained with if it has one.
     objective : {"accuracy", "harmonic"}, default="accuracy"
         Operating point: see `set_operating_point`.
     max_base_loss : float, default=None
-        Operating point: accuracy that base classes may lose, such as 0.01, against what they
-        have before any class is added. The shift follows the classes that arrive, so that no more
-        is lost with 95 % confidence.
+        Operating point: how much accuracy base classes may lose, such as 0.01, compared with
+        before any class is added. The shift is updated as classes arrive, so that with 95 %
+        confidence no more is lost.
     expected_novel : int, default=None
         How many classes will be added in all; None prepares for 2/3 of the base classes.
     shots : int or tuple of int, default=None
-        How many examples a new class will have; None takes the method's own.
+        How many examples a new class will have; None uses the method's own.
     random_state : int, RandomState or None, default=0
         The same seed gives the same classifier bit for bit on one machine.
 
@@ -60,20 +60,20 @@ class CalaClassifier(ClassifierMixin, BaseEstimator, GrowingClassifier):  # type
     ----------
     classes_ : ndarray of shape (n_classes,)
         Sorted after `fit`; later classes are appended as they arrive. scikit-learn's `log_loss`
-        takes sorted columns for granted: give it `sorted_proba(X)`.
+        assumes sorted columns: give it `sorted_proba(X)`.
     prototypes_ : ndarray of shape (n_classes, n_features)
         Class means, in the metric's space.
     beta_ : ndarray of shape (n_classes,)
         Balance factors; zero for base classes.
     n_shots_ : ndarray of shape (n_classes,)
-        Examples seen of each class.
+        Number of examples of each class.
     n_base_ : int
         How many of the first classes are base classes.
     report_ : dict
         What `method="auto"` chose (host, metric, shift: "none", "one" or "class-aware") and on what
         evidence, or how preset="paper" reads Eq. 9; empty for other methods.
     delta_ : float
-        The operating point's shift.
+        The shift of the operating point, δ.
     shift_ : ndarray of shape (n_classes,)
         What is added to the logits of each class: γβ + δ for new classes, zero for base classes.
 

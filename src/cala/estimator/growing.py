@@ -1,6 +1,6 @@
 """Growing a classifier: fit, partial_fit, forget, predict, and moving along the trade-off.
 
-Without scikit-learn, which takes longer to import than a photo takes to be recognised.
+It does not import scikit-learn, which takes longer to import than a photo takes to recognise.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from cala.registry import check_choice
 
 PRESETS = (None, "paper")
 PAPER = {"method": "cala-literal", "metric": "cosine"}
-#: The one deviation of preset="paper" from the text, whose own loss drives β to minus infinity.
+#: The one way preset="paper" departs from the text, whose own loss drives β to minus infinity.
 PAPER_LOSS = {"loss": "balanced", "rho": 0.0}
 PAPER_REPORT = {
-    "paper": "to the letter but for Eq. 9",
+    "paper": "to the letter except for Eq. 9",
     "loss": "balanced: cross-entropy of base and fake queries, equal weight per class, without the "
-    "term in μ, which as printed has no minimum",
+    "term in μ, which has no minimum as printed",
 }
-PREDICT_ROWS = 8192  # at a time, and no more than have their embeddings and logits in the cache
+PREDICT_ROWS = 8192  # at a time, or fewer so that embeddings and logits fit in the CPU cache
 FEWEST_ROWS, CACHED = 256, 2**19
 SWAPPING = threading.Lock()  # held for a comparison and an assignment, never while learning
 
@@ -82,7 +82,7 @@ class GrowingClassifier:
 
     @classmethod
     def options(cls) -> list[str]:
-        """What the constructor takes."""
+        """Names of the constructor's parameters."""
         return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
 
     def fit(
@@ -103,18 +103,18 @@ class GrowingClassifier:
         y : array of shape (n,)
             Their labels, all strings or all numbers; at least two classes.
         fake : array of shape (P, M, d), optional
-            Embeddings of M images of each of P fake classes, mixed from two base classes each at
-            image level. Without it fakes are mixed from `X`.
+            Embeddings of M images of each of P fake classes, each mixed from images of two
+            base classes. Without it, fake classes are mixed from `X`.
         pairs : array of shape (P, 2), optional
-            The integers that name the two parents of each fake class; with it the fake classes
-            of one pseudo session have distinct parents.
+            Integers that name the two parents of each fake class. If given, the fake classes of one
+            pseudo session have distinct parents.
         holdout : {"all"} or bool array of shape (n,), optional
             Rows that the encoder was not trained on; "all" for a pretrained encoder that saw
-            none of them. Without it, and where it leaves classes out, the classifier warns that
-            base may look safer than it is.
+            none of them. If it is missing or leaves classes out, the classifier warns that base
+            classes may look easier than they are.
         fake_shots : array of shape (P, M, d), optional
-            The images of `fake` as they are embedded when they are shots, where shots of new
-            classes are embedded otherwise than queries: averaged over several views, for example.
+            The images of `fake`, embedded as shots. Give it if you embed the shots of new classes
+            differently from queries, for example averaged over several views.
 
         Returns
         -------
@@ -127,7 +127,7 @@ class GrowingClassifier:
         >>> CalaClassifier("nearest-mean").fit(X, ["a", "a", "b", "b"]).predict([[0.9, 0.2, 0]])
         array(['a'], dtype='<U1')
         """
-        draft = copy.copy(self)  # whatever fails or is interrupted leaves this one as it was
+        draft = copy.copy(self)  # a failure or interruption leaves this one as it was
         X, y = draft._labelled(X, given_labels(y), first=True)
         classes, columns = np.unique(y, return_inverse=True)
         if len(classes) < 2:
@@ -158,7 +158,7 @@ class GrowingClassifier:
         X : array of shape (n, d)
             Embeddings.
         y : array of shape (n,)
-            Their labels, of the type of those given to `fit`.
+            Their labels, of the same type as those given to `fit`.
 
         Returns
         -------
@@ -197,7 +197,7 @@ class GrowingClassifier:
     def forget(self, label: Any) -> Self:
         """Remove a class.
 
-        Similarity to base still counts a forgotten base class.
+        A forgotten base class still counts in the similarity to base.
 
         Parameters
         ----------
@@ -279,13 +279,13 @@ class GrowingClassifier:
         Parameters
         ----------
         objective : {"accuracy", "harmonic"}, default="accuracy"
-            "accuracy" is where the adapter was trained to be, "harmonic" the largest harmonic
-            mean of base and novel accuracy on fake classes.
+            "accuracy" is the point that the adapter was trained for; "harmonic" has the largest
+            harmonic mean of base and novel accuracy on fake classes.
         max_base_loss : float, optional
-            As far towards the new classes as this loss of base accuracy allows, against what it
-            is without any new class. The shift follows the classes that arrive.
+            Favour new classes as far as this loss of base accuracy allows, compared with base
+            accuracy without any new class. The shift is updated as classes arrive.
         delta : float, optional
-            The shift itself.
+            The shift to use.
 
         Returns
         -------
@@ -310,9 +310,9 @@ class GrowingClassifier:
         return {"_head": head}
 
     def _change(self, changed: Callable[[Self], dict[str, Any]]) -> Self:
-        """The attributes that `changed` makes of the present state take their place in one step.
+        """Replace attributes in one step with those that `changed` computes from the current state.
 
-        Where another thread was quicker its change stays, and this one is made on top of it.
+        If another thread was faster, its change stays and this one is made on top of it.
         """
         while True:
             now = copy.copy(self)
@@ -358,7 +358,7 @@ class GrowingClassifier:
         Returns
         -------
         ndarray of shape (n, n_classes)
-            The softmax of the adjusted logits, at a temperature that held-out classes decided;
+            The softmax of the adjusted logits, at a temperature fitted on held-out classes;
             columns as in `classes_`.
 
         Examples
@@ -375,8 +375,8 @@ class GrowingClassifier:
     def sorted_proba(self, X: Any) -> NDArray[Any]:
         """`predict_proba` with its columns in the sorted order of the labels.
 
-        scikit-learn's `log_loss` and `roc_auc_score` take columns in that order for granted and
-        do not look at `classes_`, whose order is that of arrival.
+        scikit-learn's `log_loss` and `roc_auc_score` assume this order; they do not look at
+        `classes_`, which is in order of arrival.
 
         Parameters
         ----------
@@ -410,7 +410,7 @@ class GrowingClassifier:
         Returns
         -------
         ndarray of shape (n, n_classes), or (n,) with two classes
-            With two classes the logit of the second less that of the first.
+            With two classes, the logit of the second minus that of the first.
 
         Examples
         --------
@@ -425,7 +425,7 @@ class GrowingClassifier:
         return z[:, 1] - z[:, 0] if z.shape[1] == 2 else z
 
     def familiarity(self, X: Any) -> NDArray[np.float64]:
-        """Tell how well the best-fitting class fits each row.
+        """Compute how well the best-fitting class fits each row.
 
         Parameters
         ----------
@@ -435,8 +435,8 @@ class GrowingClassifier:
         Returns
         -------
         ndarray of shape (n,)
-            p-values: about the share of genuine images of that class that fit no better, 1 where
-            this cannot be told. They depend neither on the operating point nor on β.
+            p-values: roughly the share of genuine images of that class that fit no better, or 1 if
+            this is not known. They do not depend on the operating point or on β.
 
         Examples
         --------
@@ -453,7 +453,7 @@ class GrowingClassifier:
         return np.concatenate([now._rejection.p_values(z, counts, n_base) for z in logits])
 
     def is_unknown(self, X: Any, rate: float = 0.05) -> NDArray[np.bool_]:
-        """Tell which rows no class fits.
+        """Find the rows that no class fits.
 
         Parameters
         ----------
@@ -483,9 +483,9 @@ class GrowingClassifier:
         return (head.unit_logits(unit) for unit in self._embedded(X))
 
     def _embedded(self, X: Any) -> Iterator[NDArray[Any]]:
-        """Some rows at a time as the head works on them.
+        """Yield embedded rows, some at a time.
 
-        To be asked of a copy, whose head stays the same from the first rows to the last.
+        Call it on a copy, whose head stays the same from the first rows to the last.
         """
         head = self._fitted_head()
         X = check_features(self._rows(X), dim=head.dim, dtype=head.dtype)
@@ -493,7 +493,7 @@ class GrowingClassifier:
         size = min(PREDICT_ROWS, max(FEWEST_ROWS, cached))
         return (head.embed(X[start : start + size]) for start in range(0, len(X), size))
 
-    # A head is never changed once it is in place, so one read of it is one state.
+    # A head never changes once it is in place, so reading it once gives one consistent state.
 
     @property
     def prototypes_(self) -> NDArray[Any]:
@@ -523,7 +523,7 @@ class GrowingClassifier:
 
     @property
     def report_(self) -> dict[str, Any]:
-        """What was decided in `fit` and why; empty where the method leaves no choice."""
+        """What `fit` decided and why; empty if the method leaves no choice."""
         head = self._fitted_head()
         if self.preset == "paper":
             fallback = head.trained_as.adapter != head.recipe.adapter
@@ -532,13 +532,13 @@ class GrowingClassifier:
 
     @property
     def rejection_(self) -> Rejection:
-        """What `familiarity` is read from."""
+        """The data from which `familiarity` is computed."""
         self._fitted_head()
         return self._rejection
 
     @property
     def head_(self) -> Any:
-        """The fitted head, in whose place every change puts another one."""
+        """The fitted head; every change replaces it with another one."""
         return self._fitted_head()
 
     def _fitted_head(self) -> Any:
@@ -546,7 +546,7 @@ class GrowingClassifier:
             raise self._not_fitted("not fitted yet: call fit first")
         return self._head
 
-    # What scikit-learn would have of X and y, and of an estimator without a fit.
+    # Checks of X and y and the not-fitted error; `CalaClassifier` uses scikit-learn's instead.
 
     def _labelled(self, X: Any, y: NDArray[Any], first: bool) -> tuple[NDArray[Any], NDArray[Any]]:
         X, y = check_features(array("X", X)), np.asarray(y)
@@ -569,7 +569,7 @@ class GrowingClassifier:
             "scale": self.scale,
         }
         options.update(PAPER if self.preset == "paper" else {})
-        if is_auto(options["scale"]):  # every head's own default; not every head has a scale
+        if is_auto(options["scale"]):  # use the head's own default; not every head has a scale
             del options["scale"]
         adapter: dict[str, Any] = {
             "novel": whole_number("expected_novel", self.expected_novel),

@@ -21,8 +21,8 @@ from cala.heads.wrapper import HeadWrapper, warn_of_base_queries
 class AdaptedHead(HeadWrapper):
     """A host and an adapter trained on the host's own logits.
 
-    β of a novel class is computed when its prototype is made or changed, and never otherwise;
-    similarity is to the base prototypes as they were at `fit_base`.
+    β of a novel class is computed only when its prototype is made or changes. Similarity is
+    measured to the base prototypes as they were at `fit_base`.
 
     beta : (C,), zero for base classes
     """
@@ -38,7 +38,7 @@ class AdaptedHead(HeadWrapper):
     def _take(
         self, adapter: Adapter, recipe: AdapterRecipe, judged: Sequence[Episode], data: BaseData
     ) -> None:
-        """Use a trained adapter; episodes that judged it give the trade-off and how sure to be."""
+        """Use a trained adapter; the judging episodes give its trade-off curve and temperature."""
         self.adapter, self.trained_as, self.gamma = adapter, recipe, recipe.gamma
         shifts = [self.gamma * adapter(episode.context) for episode in judged]
         self.curve = pseudo_trade_off(judged, shifts)

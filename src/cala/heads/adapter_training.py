@@ -32,49 +32,49 @@ from cala.heads.checks import check_number
 from cala.heads.registry import ADAPTERS
 from cala.registry import check_choice
 
-# An episode keeps queries × fakes logits; these bound its memory however many classes there are.
+# An episode keeps queries × fakes logits; these limits bound its memory for any number of classes.
 MAX_FAKES, MAX_QUERIES = 400, 2000
 MANY_SHOTS = (1, 2, 5, 10, 20)
 MIN_PAIRS = 10
 HELDOUT_SHARE = 0.2
 BASE_POOL_PER_CLASS = 100
-SANE_SHIFT = 1000.0  # no logit is near it
-SAMPLED = 2**17  # logits of an episode that are kept to see how sure the answers should be
+SANE_SHIFT = 1000.0  # far larger than any logit
+SAMPLED = 2**17  # logits of an episode that are kept to fit the temperature
 
 
 @dataclass(frozen=True)
 class AdapterRecipe:
-    """An adapter and its pseudo-incremental training: plain data.
+    """Settings of an adapter and its pseudo-incremental training.
 
     Parameters
     ----------
     adapter : str
         The kind, a name in `cala.core.adapters.KINDS`.
     guarded : bool
-        Use it only where held-out classes support it, see `cala.heads.auto.AutoHead`.
+        Use it only if held-out classes support it; see `cala.heads.auto.AutoHead`.
     host, metric : str
-        What it stands on where its name is given alone.
+        The host and metric to use when the method is named without a host.
     inputs, tau, hidden, zero_start
-        Of the MLP, see `cala.core.adapters.MLPAdapter`.
+        Settings of the MLP; see `cala.core.adapters.MLPAdapter`.
     clamp : bool
-        Keep inputs within the range of the classes it was trained on.
+        Clamp inputs to the range of the classes that the adapter was trained on.
     gamma, loss, rho, mu
-        Eq. 8 and 9, see `cala.core.cala.AdapterLoss`.
+        Settings of Eq. 8 and 9; see `cala.core.cala.AdapterLoss`.
     objective, max_base_loss
-        What a guarded recipe is chosen by, see `cala.core.operating_point.choose_delta`.
+        The criterion of a guarded recipe; see `cala.core.operating_point.choose_delta`.
     novel : int, optional
-        How many novel classes to prepare for; None expects 2B/3.
+        How many novel classes to prepare for; None means 2B/3.
     way, shots, queries, base_queries
-        See `cala.core.fakes.EpisodePlan`. With several numbers of shots an adapter learns what
+        See `cala.core.fakes.EpisodePlan`. With several values in `shots`, an adapter learns what
         the number of shots means.
     episodes, heldout_episodes : int
-        Played once and kept, the second from pairs that the first lack.
+        Numbers of episodes, played once and kept; held-out ones use other pairs.
     epochs, steps, lr, optimiser
-        For the MLP; adapters that are linear are solved by L-BFGS.
+        For the MLP; linear adapters are solved by L-BFGS.
     ridges : tuple of float
-        For linear adapters; the one best on held-out pairs is taken.
+        For linear adapters; the one that does best on held-out pairs is used.
     fake_pairs, fake_images, keep_spread
-        The pool, where fake classes are mixed from embeddings.
+        The pool of fake classes, if they are mixed from embeddings.
 
     Examples
     --------
@@ -136,7 +136,7 @@ class AdapterRecipe:
         return EpisodePlan(way, max(1, round(novel / way)), self.shots, queries, base_queries)
 
     def as_la(self) -> AdapterRecipe:
-        """LA for the same task: what is learned where the data allow no more.
+        """LA for the same task: the fallback if the data do not allow more.
 
         >>> CALA.as_la() == LA
         True
@@ -172,9 +172,9 @@ ADAPTERS.add("auto", AUTO, "default: the simplest metric and shift that held-out
 def train_adapter(
     host: Head, recipe: AdapterRecipe, data: BaseData, *, seed: int
 ) -> tuple[Adapter, AdapterRecipe, list[Episode]]:
-    """Algorithm 1 on a host that was fitted to `data`.
+    """Run Algorithm 1 on a host that was fitted to `data`.
 
-    Returns the adapter, the recipe that the data could afford, and the episodes that judge it.
+    Returns the adapter, the recipe that the data allowed, and the episodes that judge it.
     """
     rng = np.random.default_rng(seed)
     recipe, episodes, heldout = play_fakes(host, recipe, data, rng)
@@ -203,13 +203,13 @@ def train_adapter(
 def play_fakes(
     host: Head, recipe: AdapterRecipe, data: BaseData, rng: Generator
 ) -> tuple[AdapterRecipe, list[Episode], list[Episode]]:
-    """Episodes of fake classes to learn from, and others, of other pairs, to judge by.
+    """Episodes of fake classes to learn from, and episodes of other pairs to judge by.
 
-    Also the recipe that the data can afford; without any base query there is one episode each.
+    Also returns the recipe that the data allow. Without base queries there is one episode of each.
     """
     scorers = data.scorers(host)
     fakes = data.fake_pool(recipe.fake_pairs, recipe.fake_images, rng, recipe.keep_spread)
-    # A metric of fewer rows than dimensions knows every one of them, and what is mixed from them.
+    # A metric fitted to fewer rows than dimensions overfits to these rows and their mixtures.
     blind = len(scorers) > 1 and data.dim > len(data) - data.n_base and data.fakes is None
     asked = bool(data.queries.any())
     recipe = _affordable(recipe, fakes, asked, blind)
@@ -227,9 +227,9 @@ def play_fakes(
 
 
 class _Stage:
-    """Where episodes are played: a head and what it can score without bias, all in its metric.
+    """Plays episodes on a head, with rows that it can score without bias, all in its metric.
 
-    rows : of the base queries; pools : of fake classes to learn from, and to judge by
+    rows : base queries; pools : fake classes to learn from, and to judge by
     """
 
     def __init__(
@@ -246,7 +246,7 @@ class _Stage:
         return self.head.embed(features.astype(self.head.dtype, copy=False))
 
     def episode(self, part: int, plan: EpisodePlan, rng: Generator) -> Episode:
-        """A fork of the head learns fake classes, and fake and base queries are scored on it."""
+        """Teach fake classes to a fork of the head, and score fake and base queries with it."""
         pool, n_base = self.pools[part], self.head.n_base
         plan = plan.fitted(pool, n_base)
         draw = draw_episode(pool, plan, rng)
@@ -262,7 +262,7 @@ class _Stage:
         return play(self.head, played, queries, self.base, sampled=sampled)
 
     def _sessions(self, pool: FakePool, draw: EpisodeDraw) -> Iterator[Session]:
-        """N fake classes at a time; all at once where the head's columns do not interact."""
+        """N fake classes at a time; all at once if the head's columns do not interact."""
         shots = pool.shots_at(draw.fakes[draw.shot_of], draw.shot_rows)
         arrival = draw.sessions[draw.shot_of] * (not self.head.traits.old_columns_stay)
         for session in np.unique(arrival):
@@ -270,10 +270,10 @@ class _Stage:
 
 
 def _affordable(recipe: AdapterRecipe, fakes: FakePool, asked: bool, blind: bool) -> AdapterRecipe:
-    """The largest adapter that the data can train; a fallback is LA in every number.
+    """The largest adapter that the data can train; the fallback has all settings of LA.
 
-    asked : there are base queries
-    blind : the fake classes were mixed from rows that the metric knows by heart
+    asked : whether there are base queries
+    blind : whether the fake classes were mixed from rows that the metric overfits to
     """
     code, problem, aware = "", "", recipe.adapter != "scalar"
     instead = "one shift for all novel classes (LA) was learned instead"
@@ -282,20 +282,20 @@ def _affordable(recipe: AdapterRecipe, fakes: FakePool, asked: bool, blind: bool
         problem = "no base class has a second image to serve as a query: the adapter is off (β = 0)"
     elif aware and len(fakes) < MIN_PAIRS:
         code = "few_fakes"
-        problem = f"{len(fakes)} fake classes, a class-aware adapter needs {MIN_PAIRS}: {instead}"
+        problem = f"{len(fakes)} fake classes; a class-aware adapter needs {MIN_PAIRS}: {instead}"
     elif aware and blind:
         code = "few_rows"
-        problem = "fewer base rows than dimensions, and embeddings mixed from them look too close "
-        problem += f"when whitened: {instead}; mix images (`fake`, `cala fit --fakes image`)"
+        problem = "fewer base rows than dimensions: embeddings mixed from them look too close "
+        problem += f"when whitened, so {instead}; mix images (`fake`, `cala fit --fakes image`)"
     if problem:
         warnings.warn(FallbackWarning(problem, code), stacklevel=3)
         recipe = recipe.as_la()
     if not asked or max(recipe.shots) < fakes.images:
         return recipe
     kept = servable_shots(recipe.shots, fakes.images)
-    if recipe.shots != MANY_SHOTS:  # which are as many as can be had
+    if recipe.shots != MANY_SHOTS:  # MANY_SHOTS means as many as possible
         found, wanted = (", ".join(map(str, shots)) for shots in (kept, recipe.shots))
-        problem = f"fake classes have {fakes.images} images each, one of them at least a query: "
+        problem = f"fake classes have {fakes.images} images each, and one must be a query: "
         problem += f"pseudo sessions have {found} shots instead of {wanted}"
         warnings.warn(FallbackWarning(problem, "fewer_shots"), stacklevel=3)
     return replace(recipe, shots=kept)

@@ -1,14 +1,14 @@
-"""The guarded default: the simplest host and shift that held-out classes do not vote against.
+"""The guarded default: the simplest host and shift that held-out classes support.
 
-A shift learned on fake classes can be worse than none where real new classes look different from
-mixed ones. So `auto` asks real classes where it can: groups of base classes are held out in turn,
-hosts are fitted to the others, and the held-out classes arrive from a few shots. In each metric the
-simplest of no shift, one shift for all new classes and one per class is taken that is not beaten by
-more than one standard error; then the metric that does best. Ties go to the simpler one, so that
-the result is not worse than plain nearest mean. With two base classes none can be held out, and
-plain nearest mean is what is left.
+A shift learned on fake classes can be worse than none if real new classes look different from mixed
+ones. So `auto` tests on real classes if it can: it holds out groups of base classes in turn, fits
+hosts to the others, and adds the held-out classes from a few shots. In each metric it takes the
+simplest of no shift, one shift for all new classes and one per class that is not beaten by more
+than one standard error; then it takes the metric that does best. Ties go to the simpler one, so
+that the result is not worse than plain nearest mean. With two base classes none can be held out, so
+plain nearest mean is used.
 
-Classes that trained the encoder are not new to it. Where the hold-out says that it saw the base
+Classes that the encoder was trained on are not new to it. If `holdout` says that it saw the base
 classes, held-out fake classes decide instead.
 """
 
@@ -41,14 +41,14 @@ from cala.heads.base_data import BaseData
 from cala.heads.table import TableHead
 from cala.heads.wrapper import warn_of_base_queries
 
-GROUPS = 3  # of base classes, each held out in turn
-FEWEST_REPEATS = 2  # of holding every class out once
-HELD_OUT, MOST_REPEATS = 60, 12  # so many classes in all
-JUDGES, FOLDS = 12, 4  # trials that judge shifts, which take longer to learn
-CAUTION = 0.5  # share of a shift that is used where nobody said what the encoder was trained on
-QUERY_SHARE = 0.2  # of the rows of classes that stay
-ROWS_PER_CLASS = 100  # that a trial learns from at the most
-SHOTS = (5, 2, 10)  # of held-out classes, in turn, where any number may come
+GROUPS = 3  # groups of base classes, each held out in turn
+FEWEST_REPEATS = 2  # a repeat holds out every class once
+HELD_OUT, MOST_REPEATS = 60, 12  # classes to hold out in all, and the most repeats
+JUDGES, FOLDS = 12, 4  # trials that judge shifts: fewer, since shifts take longer to learn
+CAUTION = 0.5  # share of a shift that is used if `holdout` is not given
+QUERY_SHARE = 0.2  # share of the rows of classes that are not held out
+ROWS_PER_CLASS = 100  # the most that a trial uses
+SHOTS = (5, 2, 10)  # of held-out classes, in turn, if any number of shots may come
 RIDGE = 1e-2
 TIE = 1e-9
 MIXED_ROWS, MIXED_RATIO = 1000, 20.0
@@ -59,7 +59,7 @@ Objective = Callable[[Episode, Array], float]
 class AutoReport(TypedDict):
     """What was chosen and why.
 
-    evidence : what decided; trials : how many of them
+    evidence : what kind of classes decided; trials : how many trials there were
     host, metric, shift : what was chosen; shift is "none", "one" or "class-aware"
     values : mean over the trials by "host, metric, shift"
     """
@@ -73,7 +73,7 @@ class AutoReport(TypedDict):
 
 
 class AutoHead(AdaptedHead):
-    """An adapted head that chooses its host and its adapter when it is fitted.
+    """An adapted head that chooses its host and adapter in `fit_base`.
 
     hosts : unfitted heads, the simplest first
     """
@@ -108,8 +108,8 @@ class AutoHead(AdaptedHead):
             metrics = [host.metric_name for host in hosts]
             chosen, shift = _choice(values, metrics, [own.advantage(value) for own in trials])
         else:
-            # Base classes alone say nothing about new ones: the simplest host, the last one where
-            # cosines of the columns mean little.
+            # Base classes alone say nothing about new ones: take the simplest host, or the last one
+            # if the columns differ so much in scale that cosines mean little.
             evidence = "base classes alone"
             values, chosen, shift = {}, len(hosts) - 1 if _mixed_units(data) else 0, "none"
         judged = trials[chosen].judged
@@ -118,7 +118,7 @@ class AutoHead(AdaptedHead):
         fitted._host = hosts[chosen]
         curve = judged or self._fake_trials(fitted._host, data).judged
         fitted._take(adapter, replace(recipe, gamma=caution * recipe.gamma), curve, data)
-        if not judged:  # the fakes have no say here
+        if not judged:  # fake classes do not decide the temperature here
             fitted.temperature = Temperature()
         fitted.report = {
             "evidence": evidence,
@@ -138,7 +138,7 @@ class AutoHead(AdaptedHead):
         return Trials(learned, judged, len(judged))
 
     def _real_trials(self, host: Head, data: BaseData) -> Trials:
-        """Episodes in which groups of base classes are held out, which judge each other."""
+        """Episodes that hold out groups of base classes; they are cross-validated."""
         rng = np.random.default_rng(self.seed)
         rows = data.rows.draw(ROWS_PER_CLASS, rng)
         numbers = SHOTS if self.recipe.shots == MANY_SHOTS else self.recipe.shots
@@ -162,10 +162,10 @@ SHIFTS = {
 
 @dataclass(frozen=True)
 class Trials:
-    """Episodes that a host and its shifts are judged by.
+    """Episodes that judge a host and its shifts.
 
-    learned : what shifts learn from; where it is `judged` too, they are cross-validated
-    judged : all of them judge the host, the first `most` its shifts
+    learned : what shifts learn from; if it is the same as `judged`, they are cross-validated
+    judged : all of them judge the host, the first `most` judge its shifts
     """
 
     learned: list[Episode]
@@ -173,7 +173,7 @@ class Trials:
     most: int
 
     def worth(self, recipe: AdapterRecipe, value: Objective, caution: float) -> list[float]:
-        """What each judging episode is worth to an adapter that has not learned from it.
+        """The score on each judging episode of an adapter that has not learned from it.
 
         caution : share of the shift that is used
         """
@@ -190,7 +190,7 @@ class Trials:
         return found.tolist()
 
     def advantage(self, value: Objective) -> float:
-        """How much more all episodes are worth to the host alone than the first ones are."""
+        """How much higher the host alone scores on all episodes than on the first `most`."""
         alone = [value(e, np.zeros(len(e.context))) for e in self.judged]
         return float(np.mean(alone) - np.mean(alone[: self.most]))
 
@@ -199,7 +199,7 @@ Values = dict[tuple[int, str], list[float]]
 
 
 def _choice(values: Values, metrics: Sequence[str], advantage: Sequence[float]) -> tuple[int, str]:
-    """Host and shift: the simplest of each metric that will do, then the best metric.
+    """Choose host and shift: the simplest in each metric that is good enough, then the best metric.
 
     values : by host and shift; metrics, advantage : of each host
     """
@@ -216,7 +216,7 @@ def _choice(values: Values, metrics: Sequence[str], advantage: Sequence[float]) 
 def asks_fakes(data: BaseData) -> bool:
     """Whether the encoder may know the base classes, so that only fake ones are new to it.
 
-    A few fake classes say nothing.
+    False if there are too few fake classes to decide.
     """
     pairs = data.n_base * (data.n_base - 1) // 2 if data.fakes is None else len(data.fakes)
     if pairs < MIN_PAIRS or not data.queries.any():
@@ -250,9 +250,9 @@ def _trial(
     shots: int,
     rng: np.random.Generator,
 ) -> Episode | None:
-    """A host without some classes (h,) and without its queries' rows learns the classes back.
+    """Fit a host without the held-out classes (h,) and the query rows, then add those classes.
 
-    None where a held-out class has no row to spare.
+    None if too few classes or queries are left.
     """
     mixed = rows.shuffled(rng)
     is_held = np.isin(mixed.columns, held)
@@ -264,7 +264,7 @@ def _trial(
     few = data.n_base - len(held) < 2
     if few or not (query & is_held).any() or not (query & ~is_held).any():
         return None
-    # Held-out classes are numbered behind the others; one without a row to spare is left out.
+    # Held-out classes are numbered after the others; one without a row to spare is left out.
     present = np.unique(mixed.columns[shot])
     stay = np.unique(mixed.columns[learn])
     number = np.full(data.n_base, -1)
@@ -280,14 +280,14 @@ def _trial(
 
 
 def _mixed_units(data: BaseData) -> bool:
-    """Whether columns differ so much in spread that they are hardly an encoder's."""
+    """Whether columns differ so much in spread that they are unlikely to be embeddings."""
     rows = data.rows.thinned(MIXED_ROWS, np.random.default_rng(0)).order
     spread = data.features[rows].std(0)
     return bool(spread.max() > MIXED_RATIO * np.median(spread))
 
 
 def _objective(objective: str, max_base_loss: float | None) -> Objective:
-    """What an episode is worth after a shift (F,) of its novel columns."""
+    """A function that scores an episode after a shift (F,) of its novel columns."""
 
     def value(episode: Episode, shift: Array) -> float:
         if max_base_loss is not None:
@@ -307,7 +307,7 @@ def _objective(objective: str, max_base_loss: float | None) -> Objective:
 
 
 def _trained(recipe: AdapterRecipe, episodes: Sequence[Episode]) -> Adapter:
-    """An adapter trained on all episodes; without any, one that does nothing."""
+    """An adapter trained on all episodes; if there are none, one that does nothing."""
     fewest = min((e.context.similarity.shape[1] for e in episodes), default=1)
     adapter = recipe.make(fewest, np.random.default_rng(0))
     if episodes and adapter.linear:

@@ -1,4 +1,4 @@
-"""The Head contract: a classifier over embeddings that only ever grows."""
+"""The Head contract: a classifier over embeddings that only grows."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ class State(TypedDict):
 
 
 class Traits(NamedTuple):
-    """What the bench and the model plan by; nothing here changes how a head computes.
+    """What the bench and the model need to know to plan; does not change how a head computes.
 
-    metrics : metrics that it can work in
+    metrics : metrics that the head can work in
     old_columns_stay : learning a class leaves the logits of all others as they were
     takes_encoder_scale : its logits are s·cos as in base training, so the encoder's own s fits
     mixed_images_are_new : its encoder was not trained on images mixed from two classes
     needs_parts : it needs arrays that were trained together with the encoder, as `parts`
     changes_encoder : it is the base branch of a system whose sessions train the encoder
-    streams : base rows may be on disk: it reads them part by part, and some of them twice
+    streams : base rows may be on disk; the head reads them in parts, and some of them twice
     """
 
     metrics: tuple[str, ...] = tuple(METRICS)
@@ -54,10 +54,10 @@ class Head(ABC):
     Labels are integers. Base classes take the first columns in sorted order; later classes are
     appended as they arrive, sorted within one `add`; a class never moves to another column.
     A call that fails leaves the head as it was. Arrays are replaced, never written to, so that
-    `fork` can share them. Threads that read while another one changes a head read from a fork.
+    `fork` can share them. While one thread changes a head, other threads must read from a fork.
 
-    A head works on rows (n, e) that `embed` makes of embeddings (n, d): the first d numbers are
-    the unit vector in its metric; what may follow is the head's own, computed once per row.
+    A head works on rows (n, e) that `embed` makes from embeddings (n, d). The first d numbers are
+    the unit vector in its metric; a head may append numbers of its own, computed once per row.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class Head(ABC):
     n_base : int
         How many of the first columns are base classes.
     dim, dtype : int, dtype
-        Of the embeddings.
+        Size and type of the embeddings.
     table : PrototypeTable
         Sums and counts of unit vectors per class, in the head's metric.
 
@@ -86,7 +86,7 @@ class Head(ABC):
     dtype: np.dtype[Any]
     table: PrototypeTable
 
-    # What a head must do.
+    # What every head must implement.
 
     @abstractmethod
     def fit_base(self, data: BaseData) -> Self:
@@ -94,7 +94,7 @@ class Head(ABC):
 
     @abstractmethod
     def embed(self, features: Array) -> Array:
-        """Rows as the head works on them: (n, d) -> (n, e) with e ≥ d."""
+        """Convert embeddings to the rows that the head works on: (n, d) -> (n, e) with e ≥ d."""
 
     @abstractmethod
     def add_unit(self, unit: Array, labels: Array) -> Self:
@@ -104,8 +104,8 @@ class Head(ABC):
     def unit_logits(self, unit: Array, members: Array | None = None) -> Array:
         """Logits of embedded rows (n, e), columns in order of arrival: a new array (n, C).
 
-        members : (n,) columns; row i helped to make class `members[i]` and is scored as if it had
-            not (leave-one-out); -1 for a row that helped to make none
+        members : (n,) columns; row i was used to make class `members[i]` and is scored as if it had
+            not been (leave-one-out); -1 for a row that was used for no class
         """
 
     @abstractmethod
@@ -129,7 +129,7 @@ class Head(ABC):
     def from_state(cls, state: State) -> Self:
         """The head that `state` came from."""
 
-    # What follows from that.
+    # What the base class provides.
 
     def add(self, features: Array, labels: Array) -> Self:
         """Learn new classes from embeddings (n, d) with integer labels (n,)."""
@@ -150,7 +150,7 @@ class Head(ABC):
 
     @property
     def prototypes(self) -> Array:
-        """(C, d) in the head's metric: what similarity to base is measured with."""
+        """(C, d) in the head's metric, used to measure similarity to base."""
         return self.prototypes_at(np.arange(len(self.classes)))
 
     def fork(self) -> Self:
@@ -158,27 +158,27 @@ class Head(ABC):
         return copy.copy(self)
 
     def alike(self) -> Self:
-        """An unfitted head that takes over what this one has found out about itself."""
+        """An unfitted head that keeps the settings this one has found for itself."""
         return self.blank()
 
     def _become(self, other: Self) -> Self:
-        """Take over another head's content at once: the last step of every change."""
+        """Replace this head's content with another's in one step: the last step of every change."""
         self.__dict__ = other.__dict__
         return self
 
     @property
     def room(self) -> int | None:
-        """How many more classes it can learn; None where nothing limits them."""
+        """How many more classes it can learn; None if there is no limit."""
         return None
 
     def scorers(self, data: BaseData) -> list[Scorer]:
-        """Heads like this one that score base rows without bias; by default itself.
+        """Heads like this one that score base rows without bias; by default the head itself.
 
-        data : what this head was fitted to
+        data : the data that this head was fitted to
         """
         return [Scorer(self, data.rows, leave_out=True)]
 
-    # An adapter's part; a head without one adds nothing to its logits.
+    # For heads with an adapter; a head without one adds nothing to its logits.
 
     @property
     def host(self) -> Head:
@@ -202,11 +202,11 @@ class Head(ABC):
 
     @property
     def temperature(self) -> Temperature:
-        """How sure to be; logits are taken at their word unless held-out classes said otherwise."""
+        """The temperature of `probabilities`; 1 unless held-out classes suggested another."""
         return Temperature()
 
     def probabilities(self, logits: Array) -> Array:
-        """Shares (n, C) that sum to 1 of this head's own logits (n, C), in place."""
+        """Turn this head's logits (n, C) into probabilities (n, C), in place."""
         return self.temperature.probabilities(logits, self.n_base)
 
     # A table of weights, for heads whose logits are linear in the unit embedding.
