@@ -326,5 +326,5 @@ def test_interrupted_work_is_said_and_goes_on(photos):
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=GENEROUS)
     assert process.returncode == 130
-    assert "interrupted; the same command continues" in said
+    assert "interrupted; rerun the same command" in said
     assert not (photos / "m" / "model.json").exists()
