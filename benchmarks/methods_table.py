@@ -155,7 +155,7 @@ def main() -> None:
         "",
         *differences(results, draws),
     ]
-    if "nearest-mean" in results.methods:
+    if "nearest-mean" in results.methods and len(by_host(results.methods)) > 1:
         title = "Hosts without an adapter against nearest mean, paired over draws:"
         text += ["", title, "", *hosts(results, draws)]
     page = options.out.with_suffix(".md")
