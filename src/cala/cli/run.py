@@ -21,7 +21,7 @@ def run(
     dataset: str = DATASET,
     methods: str = typer.Option(
         METHODS,
-        help="Comma-separated names, or all; `cala methods` lists them "
+        help="Comma-separated names, or all; see `cala methods` "
         f"(default: {METHODS.replace(',', ', ')}).",
         show_default=False,
     ),
