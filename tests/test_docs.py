@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -92,3 +93,16 @@ def test_the_embeddings_page_runs(tmp_path, monkeypatch):
     for block in blocks:
         exec(compile(block, "embeddings.md", "exec"), {})
     assert (tmp_path / "my.safetensors").exists()
+
+
+@pytest.mark.parametrize("name", ["README.md", "REPRODUCIBILITY.md"])
+def test_tables_are_those_of_the_run_summaries(name):
+    path = ROOT / "benchmarks/documents.py"
+    spec = importlib.util.spec_from_file_location("documents", path)
+    documents = sys.modules["documents"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(documents)
+    text = (ROOT / name).read_text("utf-8")
+    assert documents.MARKED.search(text)
+    assert documents.filled(text) == text
+    some = next(m[0] for m in documents.MARKED.finditer(text))
+    assert documents.filled(some.replace("| nearest mean |", "| 1 |")) == some
