@@ -3,8 +3,8 @@
     python benchmarks/documents.py            # rewrite what stands between the marks
     python benchmarks/documents.py --check    # exit 1 if a document differs from the summaries
 
-A summary is written by benchmarks/methods_table.py. A table stands between `<!-- table NAME -->` and
-`<!-- end table -->`; which rows and columns it has is said below. No number in it is typed.
+benchmarks/methods_table.py writes the summaries. A table stands between `<!-- table NAME -->` and
+`<!-- end table -->`; TABLES says which rows and columns it has. No number is typed.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def canonical(*names: str) -> Cell:
 
 
 def gain(name: str) -> Cell:
-    """Paired difference to nearest mean of the same run, if it has it; ≈ where the interval includes 0."""
+    """Paired difference to nearest mean of the same run; ≈ where the interval includes 0."""
 
     def cell(row: Row) -> str:
         figures = row.figures("random")
