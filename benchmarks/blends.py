@@ -34,6 +34,13 @@ START = "efficientnet-lite0"
 EACH = 10  # training images of a base class, and queries of a novel class
 
 
+def weights(network: torch.nn.Module, name: str) -> dict[str, torch.Tensor]:
+    """Floating-point weights of an encoder under the names of `network`, which they fill."""
+    load_weights(network, read_weights(weights_file(name)), name, START)
+    own = network.state_dict()
+    return {n: w.clone() for n, w in own.items() if w.is_floating_point()}
+
+
 @torch.inference_mode()
 def encoded(split: ImageSplit, rows: list[int], network: torch.nn.Module, like: Encoder):
     """Embeddings without the cache, which is for encoders that stay."""
@@ -66,11 +73,11 @@ def main() -> None:
             mine = np.isin(own, shots)
             train += [*own[mine]]
             query += [*own[~mine][:EACH]]
-    begin, end = (read_weights(weights_file(name)) for name in (START, options.encoder))
     network = ARCHITECTURES[START]().eval()
+    begin, end = (weights(network, name) for name in (START, options.encoder))
     for value in map(float, options.values.split(",")):
         began = time.process_time()
-        load_weights(network, {n: torch.lerp(begin[n], end[n], value) for n in end}, START, START)
+        network.load_state_dict({n: torch.lerp(begin[n], end[n], value) for n in end}, strict=False)
         x_train, x_query = (
             encoded(images.train, rows, network, trained) for rows in (train, query)
         )
@@ -84,8 +91,8 @@ def main() -> None:
             base = data.y_train < protocol.base
             head.fit_base(BaseData(data.x_train[base], data.y_train[base]))
             found = summarise(run_draw(head, data, ready, canonical_draw(ready)))
-            print(f"blend {value:<5} {metric:9} AUSUC {found.ausuc:5.1f}  last {found.last:5.1f}  "
-                  f"avg {found.avg:5.1f}", flush=True)  # fmt: skip
+            print(f"blend {value:<5} {metric:9} AUSUC {100 * found.ausuc:.1f}  last {100 * found.last:.1f}  "
+                  f"avg {100 * found.avg:.1f}", flush=True)  # fmt: skip
         print(f"  {len(data.y_test)} queries, {time.process_time() - began:.0f} s", flush=True)
 
 

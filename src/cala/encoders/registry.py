@@ -38,6 +38,7 @@ _RESNET, _LITE0 = "cala.encoders.resnet", "cala.encoders.efficientnet_lite0"
 for _name, _where, _summary in (
     ("resnet20", f"{_RESNET}:resnet20", "ResNet-20 for 32×32 images, 64-d"),
     ("resnet18", f"{_RESNET}:resnet18", "ResNet-18 with the 7×7 stem and max-pooling, 512-d"),
+    ("resnet18-narrow", f"{_RESNET}:resnet18_narrow", "ResNet-18 of half the width, 256-d"),
     ("resnet18-small", f"{_RESNET}:resnet18_small", "ResNet-18 with a 3×3 stem, 512-d"),
     ("resnet12", f"{_RESNET}:ResNet12", "ResNet-12 (64-160-320-640), 640-d"),
     ("efficientnet-lite0", f"{_LITE0}:EfficientNetLite0", "EfficientNet-Lite0, 1280-d; see --init"),

@@ -144,5 +144,9 @@ def resnet18() -> ResNet:
     return ResNet((64, 128, 256, 512), blocks=2, stem="large")
 
 
+def resnet18_narrow() -> ResNet:
+    return ResNet((32, 64, 128, 256), blocks=2, stem="large")
+
+
 def resnet18_small() -> ResNet:
     return ResNet((64, 128, 256, 512), blocks=2, stem="small")

@@ -238,7 +238,7 @@ _enter(
     "mini-ImageNet in hours on a CPU: ResNet-18, one cycle, small images first",
     replace(
         _fast, name="fast-mini-imagenet", encoder="resnet18", transform=MINI, epochs=40,
-        sizes=((0.5, 64),), **_crops,
+        smoothing=0.1, sizes=((0.4, 48), (0.7, 64)), **_crops,
     ),
 )  # fmt: skip
 _enter(
