@@ -91,8 +91,8 @@ def main() -> None:
             base = data.y_train < protocol.base
             head.fit_base(BaseData(data.x_train[base], data.y_train[base]))
             found = summarise(run_draw(head, data, ready, canonical_draw(ready)))
-            print(f"blend {value:<5} {metric:9} AUSUC {100 * found.ausuc:.1f}  last {100 * found.last:.1f}  "
-                  f"avg {100 * found.avg:.1f}", flush=True)  # fmt: skip
+            figures = (f"{n} {100 * getattr(found, n):.1f}" for n in ("ausuc", "last", "avg"))
+            print(f"blend {value:<5} {metric:9}", *figures, flush=True)
         print(f"  {len(data.y_test)} queries, {time.process_time() - began:.0f} s", flush=True)
 
 
