@@ -145,8 +145,7 @@ def map():
     return f"{name}:make"
 
 
-def views_model(folder: Path, seed: int) -> str:
-    """Four views, of which the URI asks for three."""
+def trained_model(folder: Path, seed: int, **given) -> None:
     from cala.encoders import ARCHITECTURES, Transform
     from cala.encoders.weights import save_encoder
 
@@ -156,9 +155,18 @@ def views_model(folder: Path, seed: int) -> str:
         ARCHITECTURES["resnet20"](),
         architecture="resnet20",
         transform=Transform(size=16, resize=16),
-        parts={"views": torch.tensor([4.0])},
+        **given,
     )
+
+
+def views_model(folder: Path, seed: int) -> str:
+    trained_model(folder, seed, parts={"views": torch.tensor([4.0])})
     return f"3:{folder}"
+
+
+def size_model(folder: Path, seed: int) -> str:
+    trained_model(folder, seed)
+    return f"24:{folder}"
 
 
 MODELS = {
@@ -166,6 +174,7 @@ MODELS = {
     "hf": hf_model,
     "onnx": onnx_model,
     "onnx-external": external_model,
+    "size": size_model,
     "torch": torch_model,
     "views": views_model,
 }

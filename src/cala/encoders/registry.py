@@ -53,6 +53,7 @@ for _name, _where, _summary in (
     ("hf", "hub_loaders:load_hf", "hf:NAME, a Hugging Face vision model, or a folder (extra: hf)"),
     ("onnx", "onnx_loader:load_onnx", "onnx:FILE, a network in ONNX format (extra: onnx)"),
     ("onnx-external", "onnx_loader:load_external", "onnx-external:FILE, with weights beside it"),
+    ("size", "resolution:load_size", "size:S:NAME, an encoder on images of S × S pixels"),
     ("timm", "hub_loaders:load_timm", "timm:NAME, a pretrained model of timm (extra: timm)"),
     ("torch", "torch_loader:load_torch", "torch:module.path:factory, your module; runs its code"),
     ("views", "views:load_views", "views:V:NAME, the first V views of an encoder with several"),
@@ -141,9 +142,9 @@ def located(uri: str | os.PathLike[str]) -> str:
         return text
     if os.path.exists(text):
         return os.path.abspath(text)
-    if prefix == "views":
-        count, _, inner = rest.partition(":")
-        return f"views:{count}:{located(inner)}"
+    if prefix in ("views", "size"):
+        number, _, inner = rest.partition(":")
+        return f"{prefix}:{number}:{located(inner)}"
     if prefix in LOADERS and os.path.exists(rest):
         return f"{prefix}:{os.path.abspath(rest)}"
     return text

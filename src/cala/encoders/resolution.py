@@ -1,0 +1,54 @@
+"""`size:S:NAME`: an encoder that sees images at another side than it was trained at.
+
+A convolutional network with mean pooling takes images of any size. Larger images show finer detail
+and take longer, in proportion to their area.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+import torch
+
+from cala.encoders.base import Encoder, one_line
+from cala.encoders.registry import Device, load_encoder
+from cala.errors import InputError
+
+MOST = 1024
+
+
+def load_size(rest: str, device: Device = "cpu") -> Encoder:
+    """Load `size:S:NAME`: the encoder NAME on images of S × S pixels."""
+    text, colon, name = rest.partition(":")
+    if not (text.isdecimal() and colon and name and 1 <= int(text) <= MOST):
+        raise InputError(
+            f"size:{rest} is not size:S:NAME with S from 1 to {MOST}",
+            "write it as size:288:efficientnet-lite0",
+            field="encoder",
+        )
+    return at_size(load_encoder(name, device), int(text))
+
+
+def at_size(encoder: Encoder, size: int) -> Encoder:
+    """Return the encoder for images of another side; the share that is cropped stays the same."""
+    old = encoder.transform
+    if size == old.size:
+        return encoder
+    transform = replace(old, size=size, resize=max(size, round(old.resize * size / old.size)))
+    try:
+        with torch.no_grad():
+            found = encoder.forward(torch.zeros(1, 3, size, size, device=encoder.device))
+        fits = found.shape == (1, encoder.dim)
+        why = f"its embedding has shape {tuple(found.shape)}"
+    except Exception as error:  # whatever a network raises on an input that it does not take
+        fits, why = False, one_line(error)
+    if not fits:
+        raise InputError(
+            f"{encoder.name} does not take images of {size} × {size} pixels ({why})",
+            f"use its own size, {old.size}",
+            field="encoder",
+        )
+    known = hashlib.sha256(f"{encoder.fingerprint} {size} pixels".encode()).hexdigest()
+    name = f"size:{size}:{encoder.name}"
+    return replace(encoder, name=name, transform=transform, fingerprint=known)
