@@ -14,7 +14,6 @@ from cala.data.embedding_files import checked, is_embeddings_file, read_members
 from cala.data.embeddings import Embeddings, load_embeddings
 from cala.data.image_scan import UNREADABLE
 from cala.data.images import BadImage, ImageSet
-from cala.data.progress import report_progress
 from cala.data.protocol import MANIFESTS, Protocol, find_shots, load_protocol
 from cala.data.sets import open_images, recognise
 from cala.data.shard_rows import open_shards
@@ -196,12 +195,9 @@ def protocol_coverage(protocol: Protocol, images: ImageSet) -> Coverage:
             lacking = {name: (each[place] or 0) - count[name] for name in group}
             short[part] = {name: n for name, n in lacking.items() if n > 0}
     found["published shots"] = (len(rows), len(protocol.shots))
+    numbers = {key: getattr(protocol, key) for key in ("name", "base", "way", "shot", "sessions")}
     return Coverage(
-        name=protocol.name,
-        base=protocol.base,
-        way=protocol.way,
-        shot=protocol.shot,
-        sessions=protocol.sessions,
+        **numbers,
         found=found,
         short=short,
         missing=tuple(name for name in expected.classes if name not in there),
@@ -215,7 +211,7 @@ def _check_embeddings(path: Path) -> DataReport:
     ignored: tuple[str, ...] = ()
     if is_shards(path):
         shards = open_shards(path)
-        shards.verify(lambda done, total: report_progress("checking", done, total))
+        shards.verify()
         for split in ("train", "test"):
             for _ in shards.blocks(split):
                 pass
