@@ -170,7 +170,7 @@ def _cut(part: ImageSplit, start: int, stop: int) -> ImageSplit:
     """A slice that holds no more than its own images."""
     cut = part.take(np.arange(start, stop))
     if isinstance(cut.pixels, ArrayPixels):
-        own = ArrayPixels(np.array(cut.pixels.whole()), np.arange(len(cut)))
+        own = ArrayPixels(cut.pixels.array[cut.pixels.index], np.arange(len(cut)))
         return replace(cut, pixels=own)
     return cut
 
@@ -179,7 +179,10 @@ def _listed(images: ImageSet) -> str:
     """SHA-256 of names, labels and sizes of files: nothing of a collection of this size is read."""
     digest = hashlib.sha256()
     for part in (images.train, images.test):
-        sizes = part.pixels.sizes() if isinstance(part.pixels, FilePixels) else [0] * len(part)
+        sizes = [0] * len(part)
+        if isinstance(part.pixels, FilePixels):
+            paths = part.pixels.paths
+            sizes = [path.stat().st_size if path.is_file() else -1 for path in paths]
         for name, label, size in zip(part.names, part.labels.tolist(), sizes, strict=True):
             digest.update(f"{name}\0{label}\0{size}\n".encode("utf-8", "surrogateescape"))
         digest.update(b"\n")

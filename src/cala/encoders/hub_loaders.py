@@ -11,6 +11,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from typing import Any
 
@@ -18,7 +19,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from cala.encoders.base import Encoder, from_module, import_extra, one_line, probe
+from cala.encoders.base import Encoder, from_module, import_extra, probe, wrap_errors
 from cala.encoders.transform import FILTERS, Transform, Triple
 from cala.errors import InputError, UnknownNameError
 
@@ -26,36 +27,27 @@ from cala.errors import InputError, UnknownNameError
 def load_hf(name: str, device: torch.device | str = "cpu") -> Encoder:
     """Load `hf:NAME`."""
     transformers = import_extra("transformers", "hf")
-    if (
-        find_spec("torchvision") is not None
-    ):  # transformers would hide that a broken one is the cause
-        import_extra("torchvision", "hf")
+    if find_spec("torchvision") is not None:
+        import_extra("torchvision", "hf")  # transformers would hide that a broken one is the cause
     uri = f"hf:{name}"
     # The processor that works on Pillow images: the other one needs torchvision.
     old = int(transformers.__version__.split(".")[0]) < 5
     backend: dict[str, Any] = {"use_fast": False} if old else {"backend": "pil"}
-    try:
+    files = "config.json, preprocessor_config.json and weights"
+    with _loading(uri, f"it needs a download, or a local folder with {files}"):
         processor = transformers.AutoImageProcessor.from_pretrained(name, **backend)
         model, info = transformers.AutoModel.from_pretrained(name, output_loading_info=True)
-    except Exception as error:  # downloads and configs fail in many ways
-        raise InputError(
-            f"{uri} cannot be loaded ({one_line(error)})",
-            "it needs a download, or a local folder with config.json, preprocessor_config.json and "
-            "weights",
-            code="not_loaded",
-        ) from error
     module = Pooled(model, list(info["missing_keys"]), uri)
     transform = read_hf_processor(processor.to_dict(), uri)
     module.dim = probe(module, transform.size, uri)
-    return from_module(
-        uri,
-        module,
-        transform,
-        architecture=f"hf:{type(module.model).__name__}",
-        device=device,
-        pretrained=True,
-        about={"transformers": transformers.__version__, "pooling": module.pooling},
-    )
+    architecture = f"hf:{type(module.model).__name__}"
+    about = {"transformers": transformers.__version__, "pooling": module.pooling}
+    return from_module(uri, module, transform, architecture, device, pretrained=True, about=about)
+
+
+def _loading(uri: str, fix: str) -> AbstractContextManager[None]:
+    """Downloads and configurations fail in many ways."""
+    return wrap_errors(f"{uri} cannot be loaded", fix, code="not_loaded")
 
 
 class Pooled(nn.Module):
@@ -142,26 +134,13 @@ def load_timm(name: str, device: torch.device | str = "cpu") -> Encoder:
         near = difflib.get_close_matches(name, timm.list_models(), n=1)
         fix = f"did you mean 'timm:{near[0]}'?" if near else "see timm.list_models()"
         raise UnknownNameError(f"timm has no model {name!r}", fix, field="encoder")
-    try:
+    with _loading(uri, "it needs a download, or a local folder as timm:local-dir:FOLDER"):
         module = timm.create_model(name, pretrained=True, num_classes=0)
-    except Exception as error:  # downloads fail in many ways
-        raise InputError(
-            f"{uri} cannot be loaded ({one_line(error)})",
-            "it needs a download, or a local folder as timm:local-dir:FOLDER",
-            code="not_loaded",
-        ) from error
     transform = read_timm_config(timm.data.resolve_model_data_config(module), uri)
     module.dim = probe(module, transform.size, uri)
-    architecture = module.pretrained_cfg.get("architecture") or name.split(".")[0]
-    return from_module(
-        uri,
-        module,
-        transform,
-        architecture=f"timm:{architecture}",
-        device=device,
-        pretrained=True,
-        about={"timm": timm.__version__, "tag": module.pretrained_cfg.get("tag") or ""},
-    )
+    architecture = f"timm:{module.pretrained_cfg.get('architecture') or name.split('.')[0]}"
+    about = {"timm": timm.__version__, "tag": module.pretrained_cfg.get("tag") or ""}
+    return from_module(uri, module, transform, architecture, device, pretrained=True, about=about)
 
 
 def read_timm_config(config: dict[str, Any], uri: str) -> Transform:

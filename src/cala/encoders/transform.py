@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
 from cala.data.decoding import Pixels
+from cala.data.images import ImageSplit
 from cala.errors import InputError
 from cala.registry import check_choice
 
@@ -28,6 +30,7 @@ FILTERS = {
     "hamming": Image.Resampling.HAMMING,
 }
 FITS = ("crop", "squeeze")
+BATCH = 32  # photos that are decoded at a time; each may take hundreds of megabytes
 LONGEST = 20  # longer side over shorter, from where on a strip is not resized as a whole
 IMAGENET_MEAN: Triple = (0.485, 0.456, 0.406)
 IMAGENET_STD: Triple = (0.229, 0.224, 0.225)
@@ -116,6 +119,25 @@ class Transform:
         mean = torch.tensor(self.mean, device=images.device) * 255
         std = torch.tensor(self.std, device=images.device) * 255
         return ((images - mean) / std).permute(0, 3, 1, 2)
+
+
+def stack_rows(
+    split: ImageSplit,
+    rows: NDArray[np.int64],
+    transform: Transform,
+    advance: Callable[[int], None] = lambda done: None,
+) -> Tensor:
+    """Some images of a split as one tensor: (n, size, size, 3) uint8.
+
+    advance : called with the number of images that are done
+    """
+    found = torch.empty((len(rows), transform.size, transform.size, 3), dtype=torch.uint8)
+    done = 0
+    for batch in split.batches(BATCH, rows):
+        found[done : done + len(batch)] = transform.stack(batch)
+        done += len(batch)
+        advance(done)
+    return found
 
 
 def resized_crop(
