@@ -53,7 +53,7 @@ def test_stopped_it_goes_on_with_what_is_missing(tmp_path):
         for number, piece in enumerate(pieces):
             if number == 2:
                 raise KeyboardInterrupt
-            yield piece, encode_slice(encoder, piece)
+            yield piece.key, encode_slice(encoder, piece)
 
     with pytest.raises(KeyboardInterrupt):
         encoded(out, encoder, pairs=0, work=two)
@@ -68,7 +68,7 @@ def test_stopped_it_goes_on_with_what_is_missing(tmp_path):
 def test_slices_done_in_any_order_make_the_same_folder(tmp_path):
     def backwards(pieces):
         for piece in reversed(list(pieces)):
-            yield piece, encode_slice(counting_encoder(), piece)
+            yield piece.key, encode_slice(counting_encoder(), piece)
 
     encoded(tmp_path / "a.shards", pairs=0)
     encoded(tmp_path / "b.shards", pairs=0, work=backwards)
