@@ -20,7 +20,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from cala.encoders.base import Encoder, from_module, import_extra, probe, wrap_errors
-from cala.encoders.transform import FILTERS, Transform, Triple
+from cala.encoders.transform import FILTERS, Transform
 from cala.errors import InputError, UnknownNameError
 
 
@@ -82,35 +82,26 @@ class Pooled(nn.Module):
         return last[:, 0] if self.rest == "class token" else last.mean(1)
 
 
-def read_hf_processor(fields: Mapping[str, Any], uri: str) -> Transform:
+def read_hf_processor(given: Mapping[str, Any], uri: str) -> Transform:
     """Return the test transform that the fields of an image processor describe."""
-    crop = _sides(fields.get("crop_size"), uri) if fields.get("do_center_crop") else None
-    resize, squeeze = _sides(fields.get("size"), uri) or crop or (224, True)
+    crop = _sides(given.get("crop_size"), uri) if given.get("do_center_crop") else None
+    resize, squeeze = _sides(given.get("size"), uri) or crop or (224, True)
     side = crop[0] if crop else resize
-    if fields.get("crop_pct") and not crop and side < 384:  # ConvNeXt's own rule
-        resize, squeeze = math.floor(side / fields["crop_pct"]), False
+    if given.get("crop_pct") and not crop and side < 384:  # ConvNeXt's own rule
+        resize, squeeze = math.floor(side / given["crop_pct"]), False
     if side > resize:
         raise InputError(f"{uri} crops {side} pixels from {resize}, which is not supported")
-    if fields.get("do_rescale") is False:
+    if given.get("do_rescale") is False:
         raise InputError(f"{uri} takes values from 0 to 255, which is not supported")
-    mean, std = (fields.get(key) or (0.5, 0.5, 0.5) for key in ("image_mean", "image_std"))
-    if fields.get("do_normalize") is False:
+    mean, std = (given.get(key) or (0.5, 0.5, 0.5) for key in ("image_mean", "image_std"))
+    if given.get("do_normalize") is False:
         mean, std = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
-    resample = fields.get("resample")
+    resample = given.get("resample")
     wanted = Image.Resampling.BILINEAR if resample is None else Image.Resampling(int(resample))
-    return Transform(
-        size=side,
-        resize=resize,
-        mean=_triple(mean),
-        std=_triple(std),
-        fit="squeeze" if squeeze else "crop",
-        filter=next(name for name, value in FILTERS.items() if value == wanted),
-    )
-
-
-def _triple(values: Any) -> Triple:
-    red, green, blue = (float(value) for value in values)
-    return red, green, blue
+    fit = "squeeze" if squeeze else "crop"
+    filter_ = next(name for name, value in FILTERS.items() if value == wanted)
+    fields = {"mean": mean, "std": std, "fit": fit, "filter": filter_}
+    return Transform.from_dict({"size": side, "resize": resize, **fields})
 
 
 def _sides(size: Any, uri: str) -> tuple[int, bool] | None:
@@ -151,11 +142,13 @@ def read_timm_config(config: dict[str, Any], uri: str) -> Transform:
     mode, filter_ = config.get("crop_mode", "center"), config.get("interpolation", "bicubic")
     if mode == "border":
         raise InputError(f"{uri} needs images with a border, which is not supported")
-    return Transform(
-        size=height,
-        resize=max(height, math.floor(height / config.get("crop_pct", 0.875))),
-        mean=_triple(config["mean"]),
-        std=_triple(config["std"]),
-        fit="squeeze" if mode == "squash" else "crop",
-        filter=filter_ if filter_ in FILTERS else "bilinear",  # timm's `random` is for training
+    return Transform.from_dict(
+        {
+            "size": height,
+            "resize": max(height, math.floor(height / config.get("crop_pct", 0.875))),
+            "mean": config["mean"],
+            "std": config["std"],
+            "fit": "squeeze" if mode == "squash" else "crop",
+            "filter": filter_ if filter_ in FILTERS else "bilinear",  # `random` is for training
+        }
     )

@@ -166,12 +166,11 @@ def read_metadata(meta: dict[str, str], side: int | None, name: str) -> tuple[Tr
         size = int(fields.pop("size", side or 224))
         resize = int(fields.pop("resize", max(size, round(size / 0.875))))
         for key in fields.keys() & {"mean", "std"}:
-            values = fields[key] if isinstance(fields[key], list) else [fields[key]] * 3
-            red, green, blue = (float(value) for value in values)
-            fields[key] = (red, green, blue)
+            fields[key] = fields[key] if isinstance(fields[key], list) else [fields[key]] * 3
+        transform = Transform.from_dict({**fields, "size": size, "resize": resize})
     if side not in (None, size):
         raise InputError(f"{name} states a size of {size}, but its graph takes {side}")
-    return Transform(size=size, resize=resize, **fields), stated
+    return transform, stated
 
 
 def _value(text: str) -> Any:

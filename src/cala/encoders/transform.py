@@ -65,8 +65,10 @@ class Transform:
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> Transform:
-        """The inverse of `as_dict`, after a way through JSON."""
-        triples = {k: tuple(float(v) for v in fields[k]) for k in ("mean", "std")}
+        """The inverse of `as_dict`, after a way through JSON; mean and std may be any sequence."""
+        triples = {k: tuple(map(float, fields[k])) for k in ("mean", "std") if k in fields}
+        if any(len(values) != 3 for values in triples.values()):
+            raise ValueError(f"mean and std need three numbers each, not {triples}")
         return cls(**{**fields, **triples})
 
     def as_dict(self) -> dict[str, Any]:
