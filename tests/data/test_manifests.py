@@ -31,12 +31,10 @@ def test_every_manifest_is_consistent(name):
     assert len(set(shots)) == len(shots)
     expected = p.expected
     assert len(set(expected.classes)) == p.n_classes
-    for totals, each in (
-        (expected.train, expected.train_each),
-        (expected.test, expected.test_each),
-    ):
+    assert set(expected.images) == set(expected.per_class) == {"train", "test"}
+    for part, totals in expected.images.items():
         for total, per_class, classes in zip(
-            totals, each, (p.base, p.n_classes - p.base), strict=True
+            totals, expected.per_class[part], (p.base, p.n_classes - p.base), strict=True
         ):
             assert per_class is None or total == per_class * classes
 
@@ -45,9 +43,10 @@ def test_mini_imagenet_and_cub200_are_the_fields_protocols():
     mini, cub = load_protocol("mini_imagenet"), load_protocol("cub200")
     assert (mini.base, mini.way, mini.shot, mini.sessions) == (60, 5, 5, 8)
     assert (cub.base, cub.way, cub.shot, cub.sessions) == (100, 10, 5, 10)
-    assert (sum(mini.expected.train), sum(mini.expected.test)) == (50_000, 10_000)
-    assert (sum(cub.expected.train), sum(cub.expected.test)) == (5_994, 5_794)
-    assert (cub.expected.train[0], cub.expected.test[0]) == (3_000, 2_864)
+    of_mini, of_cub = mini.expected.images, cub.expected.images
+    assert (sum(of_mini["train"]), sum(of_mini["test"])) == (50_000, 10_000)
+    assert (sum(of_cub["train"]), sum(of_cub["test"])) == (5_994, 5_794)
+    assert (of_cub["train"][0], of_cub["test"][0]) == (3_000, 2_864)
     assert list(mini.expected.classes) == sorted(mini.expected.classes)
     for session, names in enumerate(mini.canonical, start=1):
         labels = [mini.expected.classes.index(name[:9]) for name in names]

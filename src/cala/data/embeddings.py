@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -104,7 +103,7 @@ class Embeddings:
             y_train=y_train,
             y_test=y_test[arrives],
             x_test=where(self.x_test, arrives),
-            names_test=None if self.names_test is None else _picked(self.names_test, arrives),
+            names_test=_picked(self.names_test, arrives),
             image_test=None if self.image_test is None else self.image_test[arrives],
             usable=self.learnable() & (y_train < protocol.n_classes),
             class_names=class_names,
@@ -120,8 +119,7 @@ class Embeddings:
             return self
         place = np.array([column[name] for name in self.class_names])
         fakes = self.fakes
-        if fakes is not None:
-            fakes = replace(fakes, pairs=place[fakes.pairs])
+        fakes = None if fakes is None else replace(fakes, pairs=place[fakes.pairs])
         y_train, y_test = place[self.y_train], place[self.y_test]
         return replace(self, y_train=y_train, y_test=y_test, fakes=fakes, class_names=wanted)
 
@@ -155,7 +153,7 @@ class Embeddings:
             self,
             x_test=where(self.x_train, query),
             y_test=self.y_train[query],
-            names_test=None if self.names_train is None else _picked(self.names_train, query),
+            names_test=_picked(self.names_train, query),
             image_test=None if self.image_test is None else np.flatnonzero(query),
             usable=self.learnable() & ~query,
         )
@@ -243,5 +241,5 @@ def _members(data: Embeddings, half: bool) -> dict[str, Array]:
     return members
 
 
-def _picked(names: Sequence[str], rows: Array) -> tuple[str, ...]:
-    return tuple(names[row] for row in np.flatnonzero(rows).tolist())
+def _picked(names: tuple[str, ...] | None, rows: Array) -> tuple[str, ...] | None:
+    return None if names is None else tuple(names[row] for row in np.flatnonzero(rows).tolist())

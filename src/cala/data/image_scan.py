@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from cala.data.cache import remembered
-from cala.data.decoding import CHANGED, MAX_PIXELS, ImageError, Pixels, decode
+from cala.data.decoding import CHANGED, MAX_PIXELS, ImageError, Pixels, Size, decode
 from cala.data.progress import track
 from cala.files import sha256
 
@@ -51,7 +51,7 @@ def scan(paths: Sequence[Path], max_pixels: int = MAX_PIXELS) -> ImageScan:
 def decode_all(
     paths: Sequence[Path],
     consume: Consume = lambda pixels: None,
-    size: tuple[int, int] | None = None,
+    size: Size | None = None,
     max_pixels: int = MAX_PIXELS,
     expected: Sequence[str] | None = None,
 ) -> ImageScan:
@@ -85,8 +85,8 @@ def _digest(path: Path) -> str:
 
 
 def _attempt(
-    file: tuple[Path, str], size: tuple[int, int] | None, max_pixels: int
-) -> tuple[Pixels | None, tuple[int, int], str]:
+    file: tuple[Path, str], size: Size | None, max_pixels: int
+) -> tuple[Pixels | None, Size, str]:
     path, digest = file
     try:
         pixels, found = decode(path, size, max_pixels, digest if digest != UNREADABLE else None)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cala.data.cache import cached
-from cala.data.decoding import MAX_PIXELS, SUFFIXES, Pixels
+from cala.data.decoding import MAX_PIXELS, SUFFIXES, Pixels, Size
 from cala.data.image_scan import ImageScan, decode_all, digests, scan, set_fingerprint
 from cala.data.images import ArrayPixels, BadImage, FilePixels, ImageSet, ImageSplit, PixelSource
 from cala.errors import InputError
@@ -69,7 +69,7 @@ def open_lazily(listing: Listing, on_bad: str, max_pixels: int = MAX_PIXELS) -> 
 
 
 def open_decoded(
-    listing: Listing, size: tuple[int, int], on_bad: str, max_pixels: int = MAX_PIXELS
+    listing: Listing, size: Size, on_bad: str, max_pixels: int = MAX_PIXELS
 ) -> ImageSet:
     """Decode images once, resize them to (h, w), and keep them in the cache."""
     paths = listing.paths

@@ -23,18 +23,16 @@ Shot = int | str
 
 @dataclass(frozen=True)
 class Expected:
-    """What a whole copy of a benchmark's image set holds; pairs are (base, novel).
+    """What a whole copy of a benchmark's image set holds.
 
     classes : names in label order
-    train, test : number of images
-    train_each, test_each : images per class, None where classes differ
+    images : number of images of base and of novel classes, by part (`train`, `test`)
+    per_class : images of each base and of each novel class, by part; None where classes differ
     """
 
     classes: tuple[str, ...]
-    train: tuple[int, int]
-    test: tuple[int, int]
-    train_each: tuple[int | None, int | None]
-    test_each: tuple[int | None, int | None]
+    images: dict[str, tuple[int, int]]
+    per_class: dict[str, tuple[int | None, int | None]]
 
 
 @dataclass(frozen=True)
@@ -99,13 +97,9 @@ def load_protocol(name: str) -> Protocol:
     manifest = json.loads(text)
     canonical = tuple(tuple(rows) for rows in manifest["canonical"])
     classes = tuple(manifest["classes"])
-    expected = Expected(
-        classes=classes,
-        train=tuple(manifest["counts"]["train"]),
-        test=tuple(manifest["counts"]["test"]),
-        train_each=_each(manifest["train_per_class"]),
-        test_each=_each(manifest["test_per_class"]),
-    )
+    images = {part: tuple(counts) for part, counts in manifest["counts"].items()}
+    per_class = {part: _each(manifest[f"{part}_per_class"]) for part in images}
+    expected = Expected(classes, images, per_class)
     numbers = {key: manifest[key] for key in ("name", "base", "way", "shot", "sessions")}
     protocol = Protocol(**numbers, canonical=canonical, expected=expected)
     for what, entries in (("canonical", protocol.shots), ("classes", classes)):

@@ -66,7 +66,8 @@ class Transform:
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> Transform:
         """The inverse of `as_dict`, after a way through JSON; mean and std may be any sequence."""
-        triples = {k: tuple(map(float, fields[k])) for k in ("mean", "std") if k in fields}
+        given = [key for key in ("mean", "std") if key in fields]
+        triples: dict[str, Any] = {key: tuple(map(float, fields[key])) for key in given}
         if any(len(values) != 3 for values in triples.values()):
             raise ValueError(f"mean and std need three numbers each, not {triples}")
         return cls(**{**fields, **triples})

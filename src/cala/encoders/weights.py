@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import safe_open
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from cala import storage
 from cala.encoders.base import Encoder, from_module
-from cala.encoders.registry import ARCHITECTURES
+from cala.encoders.registry import ARCHITECTURES, Device
 from cala.encoders.transform import Transform
 from cala.encoders.views import MOST, VIEWS, with_views
 from cala.errors import InputError
@@ -79,9 +79,7 @@ def _write(path: Path, meta: dict[str, Any], arrays: dict[str, Array], half: boo
     storage.write(path, "encoder", meta, arrays)
 
 
-def load_encoder_file(
-    path: Path, name: str | None = None, device: torch.device | str = "cpu"
-) -> Encoder:
+def load_encoder_file(path: Path, name: str | None = None, device: Device = "cpu") -> Encoder:
     """The encoder in a file that `save_encoder` wrote."""
     meta, arrays = _read(path)
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
@@ -170,24 +168,19 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     """Tensors of a `.safetensors` file or of a torch file, which is read without running code."""
     try:
         if path.suffix == ".safetensors":
-            with safe_open(path, framework="pt") as file:
-                return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            return load_file(path)
         found = torch.load(path, map_location="cpu", weights_only=True)
+        if isinstance(found, dict) and isinstance(found.get("state_dict"), dict):
+            found = found["state_dict"]
+        if not isinstance(found, dict) or not all(isinstance(t, Tensor) for t in found.values()):
+            raise TypeError("it does not hold a dictionary of tensors")
     except Exception as error:  # torch raises many kinds on damaged files
         why = reason(error)[:200]
         if not isinstance(error, OSError):
             why = f"{type(error).__name__}: {why}"
         raise InputError(
             f"{shown(path)} cannot be read as weights ({why})",
-            "use a .safetensors file, or a .pth file that holds a dictionary of tensors",
+            "use a .safetensors file, or a .pth file that holds the state_dict of a module",
             field="path",
         ) from error
-    if isinstance(found, dict) and isinstance(found.get("state_dict"), dict):
-        found = found["state_dict"]
-    if not isinstance(found, dict) or not all(isinstance(t, Tensor) for t in found.values()):
-        raise InputError(
-            f"{shown(path)} does not hold a dictionary of tensors",
-            "save the state_dict of the module",
-            field="path",
-        )
     return {str(name).removeprefix("module."): tensor for name, tensor in found.items()}
