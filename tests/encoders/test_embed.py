@@ -11,6 +11,7 @@ from cala.data.cache import RowCache
 from cala.encoders import Transform
 from cala.encoders.embed import EmbeddingCache, embed, encode_views
 from cala.errors import InputError
+from data.refusals import refused
 from encoders.tiny import counting_encoder, noise_set
 
 
@@ -43,7 +44,7 @@ def test_flip_averages_both_views_and_each_is_encoded_once():
     assert encoder.forward.images == 16  # 8 plain, then 8 mirrored only
     mirrored = counting_encoder()(images.train.pixels.array[:, :, ::-1])
     np.testing.assert_allclose(both, (plain + mirrored) / 2, rtol=1e-4, atol=1e-5)
-    with pytest.raises(InputError, match="unknown tta 'rotate'"):
+    with refused("tta 'rotate'", code="unknown_name"):
         embed(images.train, encoder, tta="rotate")
 
 

@@ -14,6 +14,7 @@ from cala.encoders import fakes
 from cala.encoders.encode import encode_set
 from cala.encoders.fakes import _digests, encode_fakes
 from cala.errors import InputError
+from data.refusals import refused
 from encoders.tiny import counting_encoder, noise_set
 
 
@@ -103,7 +104,7 @@ def test_fakes_fit_into_memory(monkeypatch):
     pool = encode_fakes(images.train, np.arange(100), encoder, pairs=1, images=30)
     assert pool.features.shape == (1, 30, 5)
     assert len(np.unique(pool.features[0], axis=0)) > 10
-    with pytest.raises(InputError, match="0 fake classes"):
+    with refused("0", field="pairs"):
         encode_fakes(images.train, np.arange(100), encoder, pairs=0)
 
 

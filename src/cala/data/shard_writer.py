@@ -73,7 +73,7 @@ class ShardWriter:
         for fault in wanted.faults():
             raise InputError(f"no folder of shards can be made: {fault}")
         self._held = ExitStack()
-        self._held.enter_context(storage.locked(self.folder / ".lock", shown(folder), timeout=0))
+        self._held.enter_context(storage.locked_folder(self.folder))
         try:
             self.manifest = self._resumed(wanted, names)
             self._enter(self.manifest)
@@ -91,8 +91,7 @@ class ShardWriter:
             try:
                 write_text(self.folder / CLASSES, json.dumps(names))
             except OSError as error:
-                detail = f"{shown(self.folder)} cannot be written ({reason(error)})"
-                raise InputError(detail, field="path", code="not_written") from error
+                raise storage.not_written(self.folder / CLASSES, error) from error
             return wanted
         found = read_manifest(self.folder)
         same = {n: (getattr(found, n), getattr(wanted, n)) for n in ("dim", "dtype", "scale")}

@@ -147,9 +147,8 @@ def import_extra(module: str, extra: str) -> Any:
         detail = f"this needs {module}, which is not installed ({reason(error)})"
         raise InputError(detail, install(extra), code="missing_extra") from error
     except Exception as error:  # a broken installation can raise anything
-        fix = None
-        if "torchvision" in str(error):
-            fix = "torchvision does not match torch; install both from the same source"
+        torchvision = "torchvision does not match torch; install both from the same source"
+        fix = torchvision if "torchvision" in str(error) else None
         raise InputError(f"{module} cannot be imported ({one_line(error)})", fix) from error
 
 
@@ -169,6 +168,13 @@ def wrap_errors(
         raise
     except Exception as error:
         raise InputError(f"{detail} ({one_line(error)})", fix, field=field, code=code) from error
+
+
+def pooled(values: Tensor) -> Tensor:
+    """(n, d) as it is; a map (n, d, h, w) or tokens (n, t, d) -> their mean (n, d)."""
+    if values.ndim == 4:
+        return values.mean((2, 3))
+    return values.mean(1) if values.ndim == 3 else values
 
 
 @torch.no_grad()

@@ -17,10 +17,10 @@ from cala.encoders.embed import embed
 from cala.encoders.fakes import IMAGES, PAIRS, encode_fakes
 from cala.encoders.leakage import check_fair, held_out
 
-Advance = Callable[[int, int], None]
+Progress = Callable[[int, int], None]  # called with the number of finished and of all images
 
 
-def counter(advance: Advance, total: int, done: int = 0) -> Callable[[int], None]:
+def counter(advance: Progress, total: int, done: int = 0) -> Callable[[int], None]:
     """Return a function that adds up the images that were just finished, and reports the sum."""
 
     def count(images: int) -> None:
@@ -96,7 +96,7 @@ def encode_set(
     shot_views: int = 0,
     shot_rows: ArrayLike = (),
     seed: int = 0,
-    advance: Advance = lambda done, total: None,
+    advance: Progress = lambda done, total: None,
 ) -> Embeddings:
     """Encode both parts of a set, and fake classes mixed from its base classes.
 

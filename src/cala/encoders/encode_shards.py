@@ -23,7 +23,7 @@ from cala.data.images import ArrayPixels, FilePixels, ImageSet, ImageSplit
 from cala.data.shard_writer import ShardWriter
 from cala.encoders.base import Encoder
 from cala.encoders.embed import TTA, batch_size
-from cala.encoders.encode import Advance, base_fakes, counter, plan_fakes, provenance_of
+from cala.encoders.encode import Progress, base_fakes, counter, plan_fakes, provenance_of
 from cala.encoders.fakes import IMAGES, PAIRS
 from cala.encoders.leakage import check_fair, held_out
 from cala.encoders.registry import load_encoder
@@ -89,7 +89,7 @@ def encode_shards(
     fake_images: int = IMAGES,
     seed: int = 0,
     work: Work | None = None,
-    advance: Advance = lambda done, total: None,
+    advance: Progress = lambda done, total: None,
 ) -> Path:
     """Write, or go on with, a folder of shards of both parts of a set and of its fake classes.
 

@@ -13,13 +13,11 @@ from torch import Tensor
 from cala.core.cala import mix
 from cala.core.fakes import FakePool, draw_pairs, draw_parents
 from cala.core.rows import ClassRows
-from cala.data.images import ImageSplit
+from cala.data.images import ImageSplit, Rows
 from cala.encoders.base import Encoder
 from cala.encoders.embed import TURN, Advance, batch_size, encode_views
 from cala.encoders.transform import stack_rows
 from cala.errors import InputError
-
-Rows = NDArray[np.int64]
 
 PAIRS = 600
 IMAGES = 25

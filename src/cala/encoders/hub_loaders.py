@@ -19,7 +19,14 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from cala.encoders.base import Encoder, from_module, import_extra, probe, wrap_errors
+from cala.encoders.base import (
+    Encoder,
+    from_module,
+    import_extra,
+    pooled,
+    probe,
+    wrap_errors,
+)
 from cala.encoders.transform import FILTERS, Transform
 from cala.errors import InputError, UnknownNameError
 
@@ -72,14 +79,13 @@ class Pooled(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         found = self.model(pixel_values=images)
-        pooled = None if self.pooling != "pooler" else getattr(found, "pooler_output", None)
-        if pooled is not None:
-            return pooled.flatten(1)  # ResNets keep two axes of length 1
+        output = None if self.pooling != "pooler" else getattr(found, "pooler_output", None)
+        if output is not None:
+            return output.flatten(1)  # ResNets keep two axes of length 1
         self.pooling = self.rest
         last: Tensor = found.last_hidden_state
-        if last.ndim == 4:
-            return last.mean((2, 3))
-        return last[:, 0] if self.rest == "class token" else last.mean(1)
+        token = last.ndim == 3 and self.rest == "class token"
+        return last[:, 0] if token else pooled(last)
 
 
 def read_hf_processor(given: Mapping[str, Any], uri: str) -> Transform:

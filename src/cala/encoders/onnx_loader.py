@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cala.encoders.base import Encoder, import_extra, wrap_errors
+from cala.encoders.base import Encoder, import_extra, pooled, wrap_errors
 from cala.encoders.transform import Transform
 from cala.errors import InputError
 from cala.files import chunks, sha256_of, shown
@@ -149,13 +149,6 @@ class Forward:
 
 def _pooled_array(found: NDArray[Any]) -> Tensor:
     return pooled(torch.from_numpy(np.asarray(found, dtype=np.float32)))
-
-
-def pooled(values: Tensor) -> Tensor:
-    """(n, d) as it is; a map (n, d, h, w) or tokens (n, t, d) -> their mean (n, d)."""
-    if values.ndim == 4:
-        return values.mean((2, 3))
-    return values.mean(1) if values.ndim == 3 else values
 
 
 def read_metadata(meta: dict[str, str], side: int | None, name: str) -> tuple[Transform, bool]:

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
 from cala.data.decoding import Pixels
-from cala.data.images import ImageSplit
+from cala.data.images import ImageSplit, Rows
 from cala.errors import InputError
 from cala.registry import check_choice
 
@@ -83,10 +82,8 @@ class Transform:
             target = (self.resize, self.resize)
         else:
             factor = self.resize / min(height, width)
-            target = (
-                max(self.resize, round(height * factor)),
-                max(self.resize, round(width * factor)),
-            )
+            tall, wide = (max(self.resize, round(side * factor)) for side in (height, width))
+            target = (tall, wide)
         top, left = ((side - self.size) // 2 for side in target)
         if max(target) > LONGEST * self.resize:
             return self._middle(image, target, top, left)
@@ -126,7 +123,7 @@ class Transform:
 
 def stack_rows(
     split: ImageSplit,
-    rows: NDArray[np.int64],
+    rows: Rows,
     transform: Transform,
     advance: Callable[[int], None] = lambda done: None,
 ) -> Tensor:

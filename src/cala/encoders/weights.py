@@ -14,17 +14,16 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from cala import storage
+from cala.data.embedding_files import PART
 from cala.encoders.base import Encoder, from_module
 from cala.encoders.registry import ARCHITECTURES, Device
 from cala.encoders.transform import Transform
 from cala.encoders.views import MOST, VIEWS, with_views
 from cala.errors import InputError
 from cala.files import reason, shown
-
-Array = NDArray[Any]
+from cala.storage import Array
 
 BEFORE_KINDS = 1  # the format of files that were written before storage files had kinds
-PART = "part."  # names of tensors that are no part of the encoder itself
 
 
 def save_encoder(
