@@ -21,8 +21,7 @@ Members = Mapping[str, Array]
 
 REQUIRED = ("x_train", "y_train", "x_test", "y_test")
 TEXTS = ("class_names", "names_train", "names_test")
-SHOTS = ("fake_shot", "x_shot", "shot_rows")
-OPTIONAL = ("fake", "pairs", *SHOTS, "holdout", "scale", *TEXTS, "provenance")
+OPTIONAL = ("fake", "pairs", "fake_shot", "x_shot", "shot_rows", "holdout", "scale", *TEXTS)
 PART = "part."  # members that were trained together with the encoder
 MAX_LABEL = 10_000_000  # labels count classes: a larger one is an id, and tables of it a full disk
 SUFFIXES = (".npz", ".safetensors")
@@ -30,7 +29,7 @@ SAVEZ = "write it with numpy.savez(path, x_train=…, y_train=…, x_test=…, y
 
 
 def _is_known(name: str) -> bool:
-    return name in REQUIRED or name in OPTIONAL or name.startswith(PART)
+    return name in (*REQUIRED, *OPTIONAL, "provenance") or name.startswith(PART)
 
 
 def read_members(path: Path) -> tuple[dict[str, Array], tuple[str, ...]]:

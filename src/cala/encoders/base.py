@@ -158,16 +158,14 @@ def one_line(error: BaseException) -> str:
 
 
 @contextmanager
-def wrap_errors(
-    detail: str, fix: str | None = None, *, field: str | None = None, code: str | None = None
-) -> Iterator[None]:
+def wrap_errors(detail: str, fix: str | None = None, code: str | None = None) -> Iterator[None]:
     """Turn whatever another library raises into an `InputError` with this detail."""
     try:
         yield
     except InputError:
         raise
     except Exception as error:
-        raise InputError(f"{detail} ({one_line(error)})", fix, field=field, code=code) from error
+        raise InputError(f"{detail} ({one_line(error)})", fix, code=code) from error
 
 
 def pooled(values: Tensor) -> Tensor:

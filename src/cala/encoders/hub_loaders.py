@@ -11,7 +11,6 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from typing import Any
 
@@ -41,7 +40,8 @@ def load_hf(name: str, device: torch.device | str = "cpu") -> Encoder:
     old = int(transformers.__version__.split(".")[0]) < 5
     backend: dict[str, Any] = {"use_fast": False} if old else {"backend": "pil"}
     files = "config.json, preprocessor_config.json and weights"
-    with _loading(uri, f"it needs a download, or a local folder with {files}"):
+    fix = f"it needs a download, or a local folder with {files}"
+    with wrap_errors(f"{uri} cannot be loaded", fix, "not_loaded"):
         processor = transformers.AutoImageProcessor.from_pretrained(name, **backend)
         model, info = transformers.AutoModel.from_pretrained(name, output_loading_info=True)
     module = Pooled(model, list(info["missing_keys"]), uri)
@@ -50,11 +50,6 @@ def load_hf(name: str, device: torch.device | str = "cpu") -> Encoder:
     architecture = f"hf:{type(module.model).__name__}"
     about = {"transformers": transformers.__version__, "pooling": module.pooling}
     return from_module(uri, module, transform, architecture, device, pretrained=True, about=about)
-
-
-def _loading(uri: str, fix: str) -> AbstractContextManager[None]:
-    """Downloads and configurations fail in many ways."""
-    return wrap_errors(f"{uri} cannot be loaded", fix, code="not_loaded")
 
 
 class Pooled(nn.Module):
@@ -131,7 +126,8 @@ def load_timm(name: str, device: torch.device | str = "cpu") -> Encoder:
         near = difflib.get_close_matches(name, timm.list_models(), n=1)
         fix = f"did you mean 'timm:{near[0]}'?" if near else "see timm.list_models()"
         raise UnknownNameError(f"timm has no model {name!r}", fix, field="encoder")
-    with _loading(uri, "it needs a download, or a local folder as timm:local-dir:FOLDER"):
+    fix = "it needs a download, or a local folder as timm:local-dir:FOLDER"
+    with wrap_errors(f"{uri} cannot be loaded", fix, "not_loaded"):
         module = timm.create_model(name, pretrained=True, num_classes=0)
     transform = read_timm_config(timm.data.resolve_model_data_config(module), uri)
     module.dim = probe(module, transform.size, uri)
