@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from cala.data.check import check_data
-from cala.data.protocol import canonical_rows, load_protocol
+from cala.data.protocol import load_protocol
 from cala.data.sets import open_images
 from cala.errors import InputError
 from data.refusals import refused
-from data.tiny_sets import cifar100, cifar_archive, cifar_content, picture
+from data.tiny_sets import cifar100, cifar_archive, cifar_content, picture, published_draw
 
 
 def test_pixels_come_out_as_images(tmp_path):
@@ -103,5 +103,5 @@ def test_the_real_set_is_whole(real_cifar100):
     assert report.ok
     assert report.complete
     images = open_images(real_cifar100)
-    draw = canonical_rows(load_protocol("cifar100"), images)
+    draw = published_draw(load_protocol("cifar100"), images)
     assert images.train.labels[draw.rows[7].numpy()].tolist() == [95 + i // 5 for i in range(25)]

@@ -7,11 +7,11 @@ import pytest
 
 from cala.cli.data import report_lines
 from cala.data.check import check_data
-from cala.data.protocol import canonical_rows, load_protocol
+from cala.data.protocol import load_protocol
 from cala.data.sets import open_images
 from cala.errors import InputError
 from data.refusals import refused
-from data.tiny_sets import cub200
+from data.tiny_sets import cub200, published_draw
 
 
 def test_the_official_split_and_sizes(tmp_path):
@@ -100,5 +100,5 @@ def test_the_sample_lacks_exactly_what_it_lacks(cub200_sample):
     assert p.missing_shots == ()
     assert p.short["base train images"]["100.Brown_Pelican"] == 25
     assert any("2,500 in 100 classes" in line for line in report_lines(report))
-    draw = canonical_rows(load_protocol("cub200"), open_images(cub200_sample))
+    draw = published_draw(load_protocol("cub200"), open_images(cub200_sample))
     assert [len(rows) for rows in draw.rows] == [50] * 10

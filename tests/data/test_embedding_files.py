@@ -89,7 +89,7 @@ def test_what_cannot_be_saved(tmp_path):
         save_embeddings(tmp_path / "a.npz", replace(data, provenance={"a": {1, 2}}))
     with refused(r"\(3,\)", field="names_train"):
         save_embeddings(tmp_path / "a.npz", replace(data, names_train=("a", "b", "c")))
-    with pytest.raises(InputError, match="must end in"):
+    with refused(r"\.npz", field="path"):
         save_embeddings(tmp_path / "a.pt", data)
     (tmp_path / "folder.npz").mkdir()
     (tmp_path / "folder.safetensors").mkdir()
@@ -195,7 +195,7 @@ def test_what_does_not_fit_is_named(tmp_path, changes, field, named):
 
 def test_string_labels_outside_the_class_names(tmp_path):
     labels = {"y_train": np.repeat(["a", "b"], 20), "y_test": np.repeat(["a", "c"], 4)}
-    with pytest.raises(InputError, match="y_test has 'c', which class_names lacks"):
+    with refused("'c'", field="y_test"):
         load_embeddings(write(tmp_path, **labels, pairs=None, fake=None, class_names=["a", "b"]))
 
 
@@ -279,7 +279,7 @@ def test_places_without_a_file(tmp_path):
     with pytest.raises(InputError, match="nul"):
         load_embeddings("nul\0byte.npz")
     (tmp_path / "a.csv").write_text("1,2")
-    with pytest.raises(InputError, match=r"must end in \.npz, \.safetensors"):
+    with refused(r"\.npz, \.safetensors", field="path"):
         load_embeddings(tmp_path / "a.csv")
 
 

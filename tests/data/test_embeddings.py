@@ -72,7 +72,7 @@ def test_fakes_of_classes_that_are_not_base_are_left_out(tmp_path):
 
 def test_classes_named_like_the_benchmarks_take_its_order(tmp_path):
     data = load_embeddings(write(tmp_path, class_names=np.array(["d", "c", "b", "a"])))
-    expected = Expected(("a", "b", "c", "d", "e"), (0, 0), (0, 0), (None, None), (None, None))
+    expected = Expected(("a", "b", "c", "d", "e"), {}, {})
     protocol = replace(make_protocol(5, base=4, way=1), expected=expected)
     moved = data.relabelled(protocol)
     assert moved.y_train.tolist() == np.repeat([3, 2, 1, 0], 10).tolist()

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
 
 from cala.cli.data import report_lines
 from cala.data.check import check_data
@@ -64,13 +63,6 @@ def test_shares_that_make_no_sense(tmp_path, holdout):
 def test_a_share_beside_a_test_folder(tmp_path):
     with refused("test/", field="holdout"):
         open_images(folder(tmp_path), holdout=0.2)
-
-
-def test_images_of_many_sizes_are_not_stacked(tmp_path):
-    plain_folder(tmp_path, 1)
-    Image.new("RGB", (3, 3)).save(tmp_path / "class 0" / "small.png")
-    with refused(code="sizes_differ"):
-        open_images(tmp_path).train.stacked()
 
 
 def test_extensions_of_any_case_and_other_files(tmp_path):

@@ -12,7 +12,6 @@ from cala.data.protocol import (
     MANIFESTS,
     Protocol,
     canonical_draw,
-    canonical_rows,
     load_protocol,
     make_protocol,
     random_draw,
@@ -20,7 +19,7 @@ from cala.data.protocol import (
 from cala.data.sets import open_images
 from cala.errors import InputError
 from data.refusals import refused
-from data.tiny_sets import WNIDS, cub200, mini_folders, plain_folder
+from data.tiny_sets import WNIDS, cub200, mini_folders, plain_folder, published_draw
 
 
 @pytest.mark.parametrize("name", MANIFESTS)
@@ -32,12 +31,10 @@ def test_every_manifest_is_consistent(name):
     assert len(set(shots)) == len(shots)
     expected = p.expected
     assert len(set(expected.classes)) == p.n_classes
-    for totals, each in (
-        (expected.train, expected.train_each),
-        (expected.test, expected.test_each),
-    ):
+    assert set(expected.images) == set(expected.per_class) == {"train", "test"}
+    for part, totals in expected.images.items():
         for total, per_class, classes in zip(
-            totals, each, (p.base, p.n_classes - p.base), strict=True
+            totals, expected.per_class[part], (p.base, p.n_classes - p.base), strict=True
         ):
             assert per_class is None or total == per_class * classes
 
@@ -46,9 +43,10 @@ def test_mini_imagenet_and_cub200_are_the_fields_protocols():
     mini, cub = load_protocol("mini_imagenet"), load_protocol("cub200")
     assert (mini.base, mini.way, mini.shot, mini.sessions) == (60, 5, 5, 8)
     assert (cub.base, cub.way, cub.shot, cub.sessions) == (100, 10, 5, 10)
-    assert (sum(mini.expected.train), sum(mini.expected.test)) == (50_000, 10_000)
-    assert (sum(cub.expected.train), sum(cub.expected.test)) == (5_994, 5_794)
-    assert (cub.expected.train[0], cub.expected.test[0]) == (3_000, 2_864)
+    of_mini, of_cub = mini.expected.images, cub.expected.images
+    assert (sum(of_mini["train"]), sum(of_mini["test"])) == (50_000, 10_000)
+    assert (sum(of_cub["train"]), sum(of_cub["test"])) == (5_994, 5_794)
+    assert (of_cub["train"][0], of_cub["test"][0]) == (3_000, 2_864)
     assert list(mini.expected.classes) == sorted(mini.expected.classes)
     for session, names in enumerate(mini.canonical, start=1):
         labels = [mini.expected.classes.index(name[:9]) for name in names]
@@ -76,7 +74,7 @@ def named(*sessions, base=1):
 
 def test_shots_are_found_by_the_end_of_their_path(tmp_path):
     images = open_images(mini_folders(tmp_path))
-    draw = canonical_rows(named((f"{WNIDS[1]}/2.jpg", f"{WNIDS[1]}/0.jpg")), images)
+    draw = published_draw(named((f"{WNIDS[1]}/2.jpg", f"{WNIDS[1]}/0.jpg")), images)
     assert [images.train.names[row] for row in draw.rows[0]] == [
         f"train/{WNIDS[1]}/2.jpg",
         f"train/{WNIDS[1]}/0.jpg",
@@ -88,15 +86,15 @@ def test_shots_that_are_missing_or_of_another_class(tmp_path):
     images = open_images(cub200(tmp_path))
     shots = ("002.Bird_1/Bird_train_0.jpg", "002.Bird_1/Bird_train_9.jpg")
     with refused(r"1 of 2 .*Bird_train_9\.jpg", code="missing_shots"):
-        canonical_rows(named(shots), images)
+        published_draw(named(shots), images)
     wrong = ("002.Bird_1/Bird_train_0.jpg", "003.Bird_2/Bird_train_0.jpg")
     with refused(r"Bird_2/Bird_train_0\.jpg of session 1", code="wrong_class"):
-        canonical_rows(named(wrong), images)
+        published_draw(named(wrong), images)
     with refused(code="no_shots"):
-        canonical_rows(named(), images)
-    assert canonical_rows(named((4, 7)), images).rows[0].tolist() == [4, 7]
+        published_draw(named(), images)
+    assert published_draw(named((4, 7)), images).rows[0].tolist() == [4, 7]
     with refused("99", code="missing_shots"):
-        canonical_rows(named((4, 99)), images)
+        published_draw(named((4, 99)), images)
 
 
 def test_defaults_fit_the_number_of_classes():

@@ -8,11 +8,11 @@ from PIL import Image
 
 from cala.cli.data import report_lines
 from cala.data.check import check_data
-from cala.data.protocol import canonical_rows, load_protocol
+from cala.data.protocol import load_protocol
 from cala.data.sets import open_images, recognise
 from cala.errors import InputError
 from data.refusals import refused
-from data.tiny_sets import WNIDS, mini_folders, mini_imagenet, save
+from data.tiny_sets import WNIDS, mini_folders, mini_imagenet, published_draw, save
 
 
 def test_images_are_kept_at_the_size_of_the_test_transform(tmp_path):
@@ -167,7 +167,7 @@ def test_the_sample_lacks_exactly_what_it_lacks(mini_sample):
     }
     assert (report.protocol.missing, report.protocol.missing_shots) == ((), ())
     images = open_images(mini_sample)
-    draw = canonical_rows(load_protocol("mini_imagenet"), images)
+    draw = published_draw(load_protocol("mini_imagenet"), images)
     assert images.train.names[draw.rows[0][0]] == "n0354414300000811.jpg"
 
 

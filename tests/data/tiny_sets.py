@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from cala.data.protocol import load_protocol
+from cala.data.images import ImageSet
+from cala.data.protocol import Protocol, ShotDraw, canonical_draw, load_protocol, with_rows
 
 CLASSES, TRAIN, TEST = 3, 4, 2
 WNIDS = load_protocol("mini_imagenet").expected.classes[:CLASSES]
@@ -18,6 +19,12 @@ WNIDS = load_protocol("mini_imagenet").expected.classes[:CLASSES]
 def picture(seed: int, height: int = 20, width: int = 24) -> np.ndarray:
     """(h, w, 3) uint8 noise that survives no confusion with another seed."""
     return np.random.default_rng(seed).integers(0, 256, (height, width, 3)).astype(np.uint8)
+
+
+def published_draw(protocol: Protocol, images: ImageSet) -> ShotDraw:
+    """The published shots as rows of these images."""
+    train = images.train
+    return canonical_draw(with_rows(protocol, train.names, train.labels, images.source))
 
 
 def save(path: Path, seed: int, **options) -> Path:

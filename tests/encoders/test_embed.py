@@ -11,11 +11,12 @@ from cala.data.cache import RowCache
 from cala.encoders import Transform
 from cala.encoders.embed import EmbeddingCache, embed, encode_views
 from cala.errors import InputError
+from data.refusals import refused
 from encoders.tiny import counting_encoder, noise_set
 
 
 def direct(encoder, split):
-    return encoder(split.stacked())
+    return encoder(split.pixels.array)
 
 
 def test_embeddings_are_the_encoders_and_come_once():
@@ -41,9 +42,9 @@ def test_flip_averages_both_views_and_each_is_encoded_once():
     plain = embed(images.train, encoder)
     both = embed(images.train, encoder, tta="flip")
     assert encoder.forward.images == 16  # 8 plain, then 8 mirrored only
-    mirrored = counting_encoder()(images.train.stacked()[:, :, ::-1])
+    mirrored = counting_encoder()(images.train.pixels.array[:, :, ::-1])
     np.testing.assert_allclose(both, (plain + mirrored) / 2, rtol=1e-4, atol=1e-5)
-    with pytest.raises(InputError, match="unknown tta 'rotate'"):
+    with refused("tta 'rotate'", code="unknown_name"):
         embed(images.train, encoder, tta="rotate")
 
 
@@ -68,7 +69,7 @@ def test_mirrored_mixes_are_kept_apart_from_mirrored_images():
     for kind, views in (("plain", ("plain", "flip")), ("mix", ("mix", "mix-flip"))):
 
         def make(rows, shift=float(kind == "mix")):
-            yield encoder.inputs(images.train.stacked()[rows]) + shift
+            yield encoder.inputs(images.train.pixels.array[rows]) + shift
 
         found = encode_views(encoder, kind, "flip", digests, make)
         parts = [EmbeddingCache(encoder, view).find(digests)[0] for view in views]

@@ -150,7 +150,7 @@ def test_a_full_disk_costs_time_not_the_result(monkeypatch):
         found.execute("PRAGMA max_page_count = 1")
         return found
 
-    expected = counting_encoder()(images.train.stacked())
+    expected = counting_encoder()(images.train.pixels.array)
     monkeypatch.setattr("sqlite3.connect", full)
     with pytest.warns(CacheWarning):
         np.testing.assert_allclose(embed(images.train, encoder), expected, rtol=1e-5)

@@ -14,6 +14,7 @@ from cala.encoders import fakes
 from cala.encoders.encode import encode_set
 from cala.encoders.fakes import _digests, encode_fakes
 from cala.errors import InputError
+from data.refusals import refused
 from encoders.tiny import counting_encoder, noise_set
 
 
@@ -71,7 +72,7 @@ def test_held_out_images_are_flagged_and_not_mixed():
     assert np.flatnonzero(found.holdout).tolist() == [1, 7]  # 13 is of a novel class
     assert found.scale == 12.0
     parents = [r for r in range(12) if r not in (1, 7)]
-    direct = counting_encoder()(images.train.stacked()[parents])
+    direct = counting_encoder()(images.train.pixels.array[parents])
     weights = np.linalg.lstsq(direct.T, found.fakes.features[0].T, rcond=None)[0]
     assert weights.shape == (10, 5)  # every fake is a mix of the others, none of them used twice
     for fake in found.fakes.features[0]:
@@ -103,7 +104,7 @@ def test_fakes_fit_into_memory(monkeypatch):
     pool = encode_fakes(images.train, np.arange(100), encoder, pairs=1, images=30)
     assert pool.features.shape == (1, 30, 5)
     assert len(np.unique(pool.features[0], axis=0)) > 10
-    with pytest.raises(InputError, match="0 fake classes"):
+    with refused("0", field="pairs"):
         encode_fakes(images.train, np.arange(100), encoder, pairs=0)
 
 
@@ -111,12 +112,12 @@ def test_fakes_are_the_same_however_few_parents_are_decoded_at_once(monkeypatch)
     images = noise_set([9, 9, 9], [1, 1, 1])
     decoded = []
 
-    def stacked(parents, rows, encoder):
+    def stacked(parents, rows, transform):
         decoded.append(len(rows))
-        return original(parents, rows, encoder)
+        return original(parents, rows, transform)
 
-    original = fakes._stacked
-    monkeypatch.setattr(fakes, "_stacked", stacked)
+    original = fakes.stack_rows
+    monkeypatch.setattr(fakes, "stack_rows", stacked)
     pools = []
     for number, memory in enumerate((fakes.MEMORY, 5 * 3 * 8 * 8, 1)):
         monkeypatch.setattr(fakes, "MEMORY", memory)

@@ -6,16 +6,18 @@ import importlib
 import json
 import shutil
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from cala.encoders import Transform, load_encoder
-from cala.encoders.hub_loaders import read_hf_processor, read_timm_config
+from cala.encoders.hub_loaders import Pooled, read_hf_processor, read_timm_config
 from cala.encoders.onnx_loader import external_files, read_metadata
 from cala.encoders.transform import IMAGENET_MEAN, IMAGENET_STD
 from cala.errors import InputError, UnknownNameError
+from data.refusals import refused
 from encoders.tiny_models import (
     external_model,
     need,
@@ -71,7 +73,7 @@ def test_timm_errors(monkeypatch):
         raise OSError("no route to the hub\nsecond line")
 
     monkeypatch.setattr(timm, "create_model", offline)
-    with pytest.raises(InputError, match=r"timm:resnet18 cannot .*\(no route to the hub\).*downl"):
+    with refused(r"timm:resnet18 .*\(no route to the hub\)", code="not_loaded"):
         load_encoder("timm:resnet18")
 
 
@@ -174,6 +176,30 @@ def test_hf_resnet_and_clip(tmp_path):
     encoder = load_encoder(hf_folder(tmp_path / "clip", t.CLIPModel, config))
     assert encoder.dim == 16
     assert np.isfinite(encoder(np.zeros((1, 9, 9, 3), np.uint8))).all()
+
+
+class Hidden(torch.nn.Module):
+    """A model of transformers without a pooler: it returns what it was given."""
+
+    def __init__(self, **weights):
+        super().__init__()
+        for name, value in weights.items():
+            self.register_parameter(name, torch.nn.Parameter(value))
+
+    def forward(self, pixel_values):
+        return SimpleNamespace(last_hidden_state=pixel_values)
+
+
+def test_hf_without_a_pooler():
+    tokens, places = torch.randn(2, 5, 4), torch.randn(2, 4, 3, 3)
+    plain, token = Hidden(), Hidden(cls_token=torch.zeros(1))
+    for model, values, expected in (
+        (plain, tokens, tokens.mean(1)),
+        (token, tokens, tokens[:, 0]),
+        (plain, places, places.mean((2, 3))),
+        (token, places, places.mean((2, 3))),
+    ):
+        torch.testing.assert_close(Pooled(model, [], "x")(values), expected)
 
 
 def test_hf_errors(tmp_path, monkeypatch):
@@ -279,7 +305,7 @@ def test_onnx_files_too_large_are_not_parsed(tmp_path, monkeypatch):
 
 def test_onnx_errors(tmp_path):
     need("onnxruntime", "onnx")
-    with pytest.raises(InputError, match="there is no file"):
+    with refused("gone", code="no_file"):
         load_encoder(f"onnx:{tmp_path / 'gone.onnx'}")
     bad = tmp_path / "bad.onnx"
     bad.write_bytes(b"not a graph")

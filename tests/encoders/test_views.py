@@ -13,6 +13,7 @@ from cala.encoders.encode import encode_set
 from cala.encoders.views import VIEWS, fantasy
 from cala.encoders.weights import load_encoder_file, save_encoder
 from cala.errors import InputError
+from data.refusals import refused
 from encoders.tiny import noise_set
 
 TRANSFORM = Transform(size=8, resize=8)
@@ -110,5 +111,5 @@ def test_impossible_numbers_of_views(save, views):
 def test_bad_names(save, uri, says):
     with pytest.raises(InputError, match=says):
         load_encoder(uri.format(path=save(2)))
-    with pytest.raises(InputError, match="views is 0"):
+    with refused("0", field="views"):
         load_encoder(save(2), views=0)

@@ -228,7 +228,7 @@ def test_efficientnet_lite0_is_adapted_and_read_again(tmp_path):
     assert torch.equal(one["blocks.3.project_conv.weight"], two["blocks.3.project_conv.weight"])
     moved = (one["conv_head.weight"] - two["conv_head.weight"]).abs().max()
     assert 0 < moved < 0.1
-    found = ours(images.test.stacked())
+    found = ours(next(images.test.batches(8)))
     assert found.shape == (8, 1280)
     assert np.isfinite(found).all()
 

@@ -59,7 +59,7 @@ def test_the_encoder_knows_what_it_was_kept_from(whole):
     assert encoder.scale != 16  # learned
     assert encoder.trained == {digests[row][:32] for row in rows.train}
     assert encoder.about["classes"] == ["class 0", "class 1", "class 2"]
-    assert encoder(images.test.stacked()).shape == (8, 6)
+    assert encoder(next(images.test.batches(8))).shape == (8, 6)
 
 
 def test_interrupted_twice_ends_with_the_same_weights(whole, tmp_path):

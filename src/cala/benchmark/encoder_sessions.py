@@ -150,12 +150,12 @@ class SessionPlayer:
 
     def _pictures(self, numbers: Array) -> Tensor:
         """Images (n, s, s, 3) uint8 by their numbers; test images come after training images."""
-        from cala.training.images import stack
+        from cala.encoders.transform import stack_rows
 
         split, first = self.images.train, 0
         if len(numbers) and numbers.min() >= len(split):
             split, first = self.images.test, len(split)
-        return stack(split, numbers - first, self.stored)
+        return stack_rows(split, numbers - first, self.stored)
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from cala.data.protocol import (
     Protocol,
     ShotDraw,
     canonical_draw,
-    known_rows,
+    find_shots,
     load_protocol,
     make_protocol,
     random_draw,
@@ -249,10 +249,12 @@ def load_task(
     assert protocol is not None
     # The rows are the same in all: the published shots are found wherever rows have names.
     named = next((s for s in (default, *own.values()) if s.data.names_train is not None), default)
-    published = known_rows(protocol, named.data)  # now: afterwards shots are rows already
+    names, labels = named.data.names_train, named.data.y_train
+    known = find_shots(names, len(labels), protocol.shots)
+    published = list(known.values())  # now: afterwards shots are rows already
     if protocol.canonical and (wanted is None or "canonical" in wanted):
         try:
-            found = with_rows(protocol, named.data, named.name)
+            found = with_rows(protocol, names, labels, named.name)
         except InputError as error:
             if wanted is not None:
                 raise

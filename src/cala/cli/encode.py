@@ -145,12 +145,11 @@ def encode(options: EncodeOptions) -> None:
         text = f"encoding {shown(path.resolve().name)}"
         settings["advance"] = around.enter_context(progress_bar(text, options.quiet))
         if shards:
-            from cala.encoders.encode_shards import encode_shards
+            from cala.encoders.encode_shards import encode_shards, on_ray
 
             work = None
             if target is not None:
                 from cala.cluster.ray_cluster import connected
-                from cala.encoders.ray_shards import on_ray
 
                 cluster = around.enter_context(connected(target))
                 uri = located(options.encoder)

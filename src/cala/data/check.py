@@ -14,7 +14,6 @@ from cala.data.embedding_files import checked, is_embeddings_file, read_members
 from cala.data.embeddings import Embeddings, load_embeddings
 from cala.data.image_scan import UNREADABLE
 from cala.data.images import BadImage, ImageSet
-from cala.data.progress import report_progress
 from cala.data.protocol import MANIFESTS, Protocol, find_shots, load_protocol
 from cala.data.sets import open_images, recognise
 from cala.data.shard_rows import open_shards
@@ -176,32 +175,24 @@ def protocol_coverage(protocol: Protocol, images: ImageSet) -> Coverage:
     """Compare classes, images per part and the published shots; classes are compared by name."""
     expected = protocol.expected
     assert expected is not None, protocol.name
-    counts = [
-        Counter(images.classes[label] for label in split.labels.tolist())
-        for split in (images.train, images.test)
-    ]
-    there = counts[0] | counts[1]
+    counts = {
+        part: Counter(images.classes[label] for label in split.labels.tolist())
+        for part, split in (("train", images.train), ("test", images.test))
+    }
+    there = counts["train"] | counts["test"]
     rows = find_shots(images.train.names, len(images.train), protocol.shots)
     found, short = {}, {}
-    for kind, group, place in (
-        ("base", expected.classes[: protocol.base], 0),
-        ("novel", expected.classes[protocol.base :], 1),
-    ):
+    groups = (expected.classes[: protocol.base], expected.classes[protocol.base :])
+    for place, (kind, group) in enumerate(zip(("base", "novel"), groups, strict=True)):
         found[f"{kind} classes"] = (sum(name in there for name in group), len(group))
-        for part, count, totals, each in (
-            (f"{kind} train images", counts[0], expected.train, expected.train_each),
-            (f"{kind} test images", counts[1], expected.test, expected.test_each),
-        ):
-            found[part] = (sum(count[name] for name in group), totals[place])
-            lacking = {name: (each[place] or 0) - count[name] for name in group}
-            short[part] = {name: n for name, n in lacking.items() if n > 0}
+        for part, count in counts.items():
+            what, each = f"{kind} {part} images", expected.per_class[part][place] or 0
+            found[what] = (sum(count[name] for name in group), expected.images[part][place])
+            short[what] = {name: each - count[name] for name in group if count[name] < each}
     found["published shots"] = (len(rows), len(protocol.shots))
+    numbers = {key: getattr(protocol, key) for key in ("name", "base", "way", "shot", "sessions")}
     return Coverage(
-        name=protocol.name,
-        base=protocol.base,
-        way=protocol.way,
-        shot=protocol.shot,
-        sessions=protocol.sessions,
+        **numbers,
         found=found,
         short=short,
         missing=tuple(name for name in expected.classes if name not in there),
@@ -215,7 +206,7 @@ def _check_embeddings(path: Path) -> DataReport:
     ignored: tuple[str, ...] = ()
     if is_shards(path):
         shards = open_shards(path)
-        shards.verify(lambda done, total: report_progress("checking", done, total))
+        shards.verify()
         for split in ("train", "test"):
             for _ in shards.blocks(split):
                 pass

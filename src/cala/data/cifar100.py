@@ -47,7 +47,7 @@ class Cifar100(DataSet):
         source = _find(path)
         assert source is not None, path
         files = [source] if source.is_file() else [source / part for part in PARTS]
-        digests = remembered("cifar100", files, lambda: [_digest(source, part) for part in PARTS])
+        digests = remembered("cifar100", files, lambda: _digests(source))
         entries = [(part, 0, digest) for part, digest in zip(PARTS, digests, strict=True)]
         content = set_fingerprint(self.name, entries)
         entry = cached(self.name, content, lambda folder: _build(source), source)
@@ -118,8 +118,8 @@ def _read(source: Path, part: str) -> bytes:
     return content
 
 
-def _digest(source: Path, part: str) -> str:
-    return hashlib.sha256(_read(source, part)).hexdigest()
+def _digests(source: Path) -> list[str]:
+    return [hashlib.sha256(_read(source, part)).hexdigest() for part in PARTS]
 
 
 def _build(source: Path) -> tuple[dict[str, Any], dict[str, Pixels]]:

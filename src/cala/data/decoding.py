@@ -33,6 +33,7 @@ AGAIN = "run the command again; if that does not help, run `cala cache clear mem
 WHITE = (255, 255, 255, 255)
 
 Pixels = NDArray[np.uint8]
+Size = tuple[int, int]  # (h, w)
 
 
 class ImageError(InputError):
@@ -52,15 +53,15 @@ class ImageError(InputError):
 
 def decode(
     path: Path,
-    size: tuple[int, int] | None = None,
+    size: Size | None = None,
     max_pixels: int = MAX_PIXELS,
     digest: str | None = None,
-) -> tuple[Pixels, tuple[int, int]]:
+) -> tuple[Pixels, Size]:
     """Read the first frame of an image file, upright, as RGB, with transparency on white.
 
-    size : (h, w) to resize to, without keeping the aspect, as the field's test transforms do
+    size : to resize to, without keeping the aspect, as the field's test transforms do
     digest : the SHA-256 that the decoded bytes must have
-    Returns the (h, w, 3) array and the (h, w) of the file.
+    Returns the (h, w, 3) array and the size of the file's image.
     """
     with _named(path):
         status = path.stat()
@@ -107,8 +108,8 @@ def _bomb(name: object, why: str) -> ImageError:
 
 
 def _decoded(
-    file: BinaryIO, name: object, size: tuple[int, int] | None, max_pixels: int
-) -> tuple[Pixels, tuple[int, int]]:
+    file: BinaryIO, name: object, size: Size | None, max_pixels: int
+) -> tuple[Pixels, Size]:
     with Image.open(file, formats=FORMATS) as opened:
         width, height = opened.size
         if width * height > max_pixels:

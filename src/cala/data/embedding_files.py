@@ -21,8 +21,7 @@ Members = Mapping[str, Array]
 
 REQUIRED = ("x_train", "y_train", "x_test", "y_test")
 TEXTS = ("class_names", "names_train", "names_test")
-SHOTS = ("fake_shot", "x_shot", "shot_rows")
-OPTIONAL = ("fake", "pairs", *SHOTS, "holdout", "scale", *TEXTS, "provenance")
+OPTIONAL = ("fake", "pairs", "fake_shot", "x_shot", "shot_rows", "holdout", "scale", *TEXTS)
 PART = "part."  # members that were trained together with the encoder
 MAX_LABEL = 10_000_000  # labels count classes: a larger one is an id, and tables of it a full disk
 SUFFIXES = (".npz", ".safetensors")
@@ -30,7 +29,7 @@ SAVEZ = "write it with numpy.savez(path, x_train=…, y_train=…, x_test=…, y
 
 
 def _is_known(name: str) -> bool:
-    return name in REQUIRED or name in OPTIONAL or name.startswith(PART)
+    return name in (*REQUIRED, *OPTIONAL, "provenance") or name.startswith(PART)
 
 
 def read_members(path: Path) -> tuple[dict[str, Array], tuple[str, ...]]:
@@ -73,8 +72,7 @@ def _read_safetensors(path: Path) -> dict[str, Array | None]:
 
     def old(header: dict[str, str]) -> dict[str, Any]:
         texts = {name: json.loads(header[name]) for name in TEXTS if name in header}
-        stated = {"provenance": header["provenance"]} if "provenance" in header else {}
-        return texts | stated
+        return texts | {name: header[name] for name in ("provenance",) if name in header}
 
     meta, tensors = storage.read(path, "embeddings", old)
     found = {name: array if _is_known(name) else None for name, array in tensors.items()}
@@ -206,30 +204,33 @@ class MemberChecks:
         """Integers as they are; strings become places in `class_names`, or in sorted order."""
         sizes = {"y_train": n_train, "y_test": n_test}
         kinds = {self.members[member].dtype.kind in "US" for member in sizes}
+        if len(kinds) > 1:
+            self.fail("y_test", "and y_train must both be integers or both be strings")
         if kinds == {False}:
             below = MAX_LABEL if class_names is None else len(class_names)
             y_train, y_test = (self.integers(m, (n,), below) for m, n in sizes.items())
             return y_train, y_test, class_names
-        if len(kinds) > 1:
-            self.fail("y_test", "and y_train must both be integers or both be strings")
-        named = [self.texts(member, n) or () for member, n in sizes.items()]
-        known = class_names or tuple(sorted({name for names in named for name in names}))
+        named = {member: self.texts(member, n) or () for member, n in sizes.items()}
+        known = class_names or tuple(sorted(set().union(*named.values())))
         column = {name: label for label, name in enumerate(known)}
-        for member, names in zip(sizes, named, strict=True):
-            for name in names:
-                if name not in column:
-                    self.fail(member, f"has {shown(name)!r}, which class_names lacks")
-        train, test = (np.array([column[n] for n in names], dtype=np.int64) for names in named)
-        return train, test, known
+        for member, names in named.items():
+            for name in sorted(set(names) - set(known)):
+                self.fail(member, f"has {shown(name)!r}, which class_names lacks")
+        labels = ([column[name] for name in names] for names in named.values())
+        y_train, y_test = (np.array(found, dtype=np.int64) for found in labels)
+        return y_train, y_test, known
+
+    def has(self, first: str, second: str) -> bool:
+        """Whether two members that belong together are there."""
+        given = [name for name in (first, second) if name in self.members]
+        if len(given) == 1:
+            why = f"is there without the other one of {first} and {second}"
+            self.fail(given[0], why, "give both, or none")
+        return bool(given)
 
     def fakes(self, dim: int, n_labels: int) -> FakePool | None:
-        given = [name for name in ("fake", "pairs") if name in self.members]
-        if not given:
+        if not self.has("fake", "pairs"):
             return None
-        if len(given) == 1:
-            self.fail(
-                given[0], "is there without the other one of fake and pairs", "give both, or none"
-            )
         features = self.reals("fake", ("fake classes", "images", dim))
         pairs = self.integers("pairs", (len(features), 2), n_labels)
         same = pairs[pairs[:, 0] == pairs[:, 1], 0]
@@ -240,11 +241,8 @@ class MemberChecks:
 
     def shots(self, n: int, dim: int) -> dict[str, Array]:
         """How training rows are embedded as shots, and which rows these are."""
-        given = [name for name in ("x_shot", "shot_rows") if name in self.members]
-        if not given:
+        if not self.has("x_shot", "shot_rows"):
             return {}
-        if len(given) == 1:
-            self.fail(given[0], "is there without the other one of x_shot and shot_rows")
         x_shot = self.reals("x_shot", ("k", dim))
         return {"x_shot": x_shot, "shot_rows": self.integers("shot_rows", (len(x_shot),), n)}
 
@@ -293,6 +291,15 @@ class MemberChecks:
         if not isinstance(found, dict):
             self.fail("provenance", "is not the text of a JSON object")
         return found
+
+
+def provenance_text(provenance: dict[str, Any]) -> str:
+    """Where numbers come from, as JSON."""
+    try:
+        return json.dumps(provenance, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        detail = f"provenance cannot be written as JSON ({reason(error)})"
+        raise InputError(detail, "use plain values", field="provenance") from error
 
 
 def _text(given: object) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,14 +10,22 @@ import numpy as np
 
 from cala.core.fakes import FakePool
 from cala.core.rows import Array, Features, StoredRows, where
-from cala.data.embedding_files import PART, TEXTS, checked, read_members, write_members
+from cala.data.embedding_files import (
+    PART,
+    REQUIRED,
+    TEXTS,
+    checked,
+    provenance_text,
+    read_members,
+    write_members,
+)
 from cala.data.protocol import Protocol
 from cala.data.shard_rows import shard_fields
 from cala.data.shards import is_shards
 from cala.errors import InputError
-from cala.files import shown
 
 HALF_MAX = 65_504
+VECTORS = ("x_train", "x_test", "fake", "x_shot", "fake_shot")  # what `half` applies to
 
 
 @dataclass(frozen=True)
@@ -97,7 +103,7 @@ class Embeddings:
             y_train=y_train,
             y_test=y_test[arrives],
             x_test=where(self.x_test, arrives),
-            names_test=None if self.names_test is None else _picked(self.names_test, arrives),
+            names_test=_picked(self.names_test, arrives),
             image_test=None if self.image_test is None else self.image_test[arrives],
             usable=self.learnable() & (y_train < protocol.n_classes),
             class_names=class_names,
@@ -113,8 +119,7 @@ class Embeddings:
             return self
         place = np.array([column[name] for name in self.class_names])
         fakes = self.fakes
-        if fakes is not None:
-            fakes = replace(fakes, pairs=place[fakes.pairs])
+        fakes = None if fakes is None else replace(fakes, pairs=place[fakes.pairs])
         y_train, y_test = place[self.y_train], place[self.y_test]
         return replace(self, y_train=y_train, y_test=y_test, fakes=fakes, class_names=wanted)
 
@@ -148,7 +153,7 @@ class Embeddings:
             self,
             x_test=where(self.x_train, query),
             y_test=self.y_train[query],
-            names_test=None if self.names_train is None else _picked(self.names_train, query),
+            names_test=_picked(self.names_train, query),
             image_test=None if self.image_test is None else np.flatnonzero(query),
             usable=self.learnable() & ~query,
         )
@@ -215,38 +220,26 @@ def save_embeddings(
 
 
 def _members(data: Embeddings, half: bool) -> dict[str, Array]:
-    found: dict[str, Any] = {
-        "x_train": data.x_train,
-        "y_train": data.y_train,
-        "x_test": data.x_test,
-        "y_test": data.y_test,
-        "fake": None if data.fakes is None else data.fakes.features,
-        "pairs": None if data.fakes is None else data.fakes.pairs,
-        "fake_shot": None if data.fakes is None else data.fakes.shots,
-        "x_shot": data.x_shot,
-        "shot_rows": data.shot_rows,
-        "holdout": data.holdout,
-        "scale": data.scale,
-        **{PART + name: values for name, values in data.parts.items()},
-    }
-    members = {name: np.asarray(values) for name, values in found.items() if values is not None}
-    for name in ("x_train", "x_test", "fake", "x_shot", "fake_shot"):
-        if name in members and half:
-            if np.abs(members[name]).max(initial=0) > HALF_MAX:
-                detail = f"{name} has numbers beyond {HALF_MAX:,}, the limit of half precision"
-                raise InputError(detail, "save it without half", field=name)
-            members[name] = members[name].astype(np.float16)
-    for name in TEXTS:
-        if getattr(data, name) is not None:
-            members[name] = np.array(getattr(data, name), dtype=str)
+    same = (*REQUIRED, "x_shot", "shot_rows", "holdout", "scale", *TEXTS)
+    found: dict[str, Any] = {name: getattr(data, name) for name in same}
+    found |= {PART + name: values for name, values in data.parts.items()}
+    if data.fakes is not None:
+        fakes = data.fakes
+        found |= {"fake": fakes.features, "pairs": fakes.pairs, "fake_shot": fakes.shots}
     if data.provenance is not None:
-        try:
-            members["provenance"] = np.array(json.dumps(data.provenance, allow_nan=False))
-        except (TypeError, ValueError) as error:
-            detail = f"provenance cannot be written as JSON ({shown(error)})"
-            raise InputError(detail, "use plain values", field="provenance") from error
+        found["provenance"] = provenance_text(data.provenance)
+    members = {
+        name: np.array(values, dtype=str) if name in TEXTS else np.asarray(values)
+        for name, values in found.items()
+        if values is not None
+    }
+    for name in [name for name in VECTORS if half and name in members]:
+        if np.abs(members[name]).max(initial=0) > HALF_MAX:
+            detail = f"{name} has numbers beyond {HALF_MAX:,}, the limit of half precision"
+            raise InputError(detail, "save it without half", field=name)
+        members[name] = members[name].astype(np.float16)
     return members
 
 
-def _picked(names: Sequence[str], rows: Array) -> tuple[str, ...]:
-    return tuple(names[row] for row in np.flatnonzero(rows).tolist())
+def _picked(names: tuple[str, ...] | None, rows: Array) -> tuple[str, ...] | None:
+    return None if names is None else tuple(names[row] for row in np.flatnonzero(rows).tolist())

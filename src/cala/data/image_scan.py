@@ -8,13 +8,13 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from cala.data.cache import remembered
-from cala.data.decoding import CHANGED, MAX_PIXELS, ImageError, Pixels, decode
+from cala.data.decoding import CHANGED, MAX_PIXELS, ImageError, Pixels, Size, decode
 from cala.data.progress import track
 from cala.files import sha256
 
@@ -27,36 +27,31 @@ Consume = Callable[[Pixels | None], None]
 
 @dataclass(frozen=True)
 class ImageScan:
-    """For each file, its (h, w) and why it cannot be used (empty if it can)."""
+    """For each file, its [h, w] and why it cannot be used (empty if it can)."""
 
-    sizes: list[tuple[int, int]]
+    sizes: list[list[int]]
     faults: list[str]
 
 
 def digests(paths: Sequence[Path]) -> list[str]:
     """Return the SHA-256 of every file, `unreadable` if it cannot be read."""
-
-    def build() -> list[Any]:
-        return list(track("reading", in_order(_digest, paths), len(paths)))
-
-    return remembered("digests", paths, build)
+    found = track("reading", in_order(_digest, paths), len(paths))
+    return remembered("digests", paths, lambda: list(found))
 
 
 def scan(paths: Sequence[Path], max_pixels: int = MAX_PIXELS) -> ImageScan:
     """Decode every file once to find out which can be used."""
 
     def build() -> list[Any]:
-        found = decode_all(paths, max_pixels=max_pixels)
-        return [found.sizes, found.faults]
+        return list(astuple(decode_all(paths, max_pixels=max_pixels)))
 
-    sizes, faults = remembered(f"survey-{max_pixels}", paths, build)
-    return ImageScan([(height, width) for height, width in sizes], faults)
+    return ImageScan(*remembered(f"survey-{max_pixels}", paths, build))
 
 
 def decode_all(
     paths: Sequence[Path],
     consume: Consume = lambda pixels: None,
-    size: tuple[int, int] | None = None,
+    size: Size | None = None,
     max_pixels: int = MAX_PIXELS,
     expected: Sequence[str] | None = None,
 ) -> ImageScan:
@@ -69,7 +64,7 @@ def decode_all(
     read = partial(_attempt, size=size, max_pixels=max_pixels)
     for pixels, found, fault in track("decoding", in_order(read, files), len(paths)):
         consume(pixels)
-        sizes.append(found)
+        sizes.append(list(found))
         faults.append(fault)
     return ImageScan(sizes, faults)
 
@@ -90,8 +85,8 @@ def _digest(path: Path) -> str:
 
 
 def _attempt(
-    file: tuple[Path, str], size: tuple[int, int] | None, max_pixels: int
-) -> tuple[Pixels | None, tuple[int, int], str]:
+    file: tuple[Path, str], size: Size | None, max_pixels: int
+) -> tuple[Pixels | None, Size, str]:
     path, digest = file
     try:
         pixels, found = decode(path, size, max_pixels, digest if digest != UNREADABLE else None)

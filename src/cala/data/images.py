@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
 
@@ -36,14 +37,6 @@ class ArrayPixels:
         for start in range(0, len(rows), size):
             yield np.asarray(self.array[self.index[rows[start : start + size]]])  # type: ignore[misc]
 
-    def whole(self) -> Pixels:
-        """All rows: a view if they follow each other, as they do in a set that is whole."""
-        start = int(self.index[0]) if len(self.index) else 0
-        stop = start + len(self.index)
-        if np.array_equal(self.index, np.arange(start, stop)):
-            return self.array[start:stop]
-        return np.asarray(self.array[self.index])
-
     def take(self, rows: Rows) -> ArrayPixels:
         return ArrayPixels(self.array, self.index[rows])
 
@@ -67,22 +60,13 @@ class FilePixels:
     def __len__(self) -> int:
         return len(self.paths)
 
-    def sizes(self) -> list[int]:
-        """Bytes of each file; -1 where it cannot be asked for."""
-        return [_bytes_of(path) for path in self.paths]
-
     def image(self, row: int) -> Pixels:
         path = self.paths[row]
         return decode(path, max_pixels=self.max_pixels, digest=self.known.get(path))[0]
 
     def batches(self, rows: Rows, size: int) -> Iterator[Sequence[Pixels]]:
-        batch: list[Pixels] = []
-        for pixels in in_order(self.image, rows.tolist()):
-            batch.append(pixels)
-            if len(batch) == size:
-                yield batch
-                batch = []
-        if batch:
+        images = in_order(self.image, rows.tolist())
+        while batch := list(islice(images, size)):
             yield batch
 
     def take(self, rows: Rows) -> FilePixels:
@@ -93,11 +77,8 @@ class FilePixels:
     def digests(self, rows: Rows) -> list[str]:
         paths = [self.paths[row] for row in rows]
         found = digests(paths)
-        self.known.update(
-            (path, digest)
-            for path, digest in zip(paths, found, strict=True)
-            if digest != UNREADABLE
-        )
+        pairs = zip(paths, found, strict=True)
+        self.known.update((path, digest) for path, digest in pairs if digest != UNREADABLE)
         return found
 
 
@@ -136,16 +117,6 @@ class ImageSplit:
     def digests(self, rows: ArrayLike | None = None) -> list[str]:
         """SHA-256 of the images of `rows`: what the embedding cache knows them by."""
         return self.pixels.digests(np.arange(len(self)) if rows is None else self._checked(rows))
-
-    def stacked(self) -> Pixels:
-        """All images as one (n, h, w, 3) array; that of a small set stays on disk until used."""
-        if isinstance(self.pixels, ArrayPixels):
-            return self.pixels.whole()
-        images = [image for batch in self.batches(256) for image in batch]
-        if len({image.shape for image in images}) > 1:
-            detail = "the images differ in size"
-            raise InputError(detail, "read them in batches and resize them", code="sizes_differ")
-        return np.stack(images) if images else np.zeros((0, 0, 0, 3), dtype=np.uint8)
 
     def take(self, rows: ArrayLike) -> ImageSplit:
         """The split of these rows alone, in this order."""
@@ -229,10 +200,3 @@ class ImageSet:
     def fingerprint(self) -> str:
         """SHA-256 of names, labels and the bytes of all images, computed when first used."""
         return self.identify()
-
-
-def _bytes_of(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return -1

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from cala.data.cache import cached
-from cala.data.decoding import MAX_PIXELS, SUFFIXES, Pixels
+from cala.data.decoding import MAX_PIXELS, SUFFIXES, Pixels, Size
 from cala.data.image_scan import ImageScan, decode_all, digests, scan, set_fingerprint
 from cala.data.images import ArrayPixels, BadImage, FilePixels, ImageSet, ImageSplit, PixelSource
 from cala.errors import InputError
@@ -69,7 +69,7 @@ def open_lazily(listing: Listing, on_bad: str, max_pixels: int = MAX_PIXELS) -> 
 
 
 def open_decoded(
-    listing: Listing, size: tuple[int, int], on_bad: str, max_pixels: int = MAX_PIXELS
+    listing: Listing, size: Size, on_bad: str, max_pixels: int = MAX_PIXELS
 ) -> ImageSet:
     """Decode images once, resize them to (h, w), and keep them in the cache."""
     paths = listing.paths
@@ -86,15 +86,14 @@ def open_decoded(
 
             found = decode_all(paths, write, size, max_pixels, known)
         images = np.memmap(folder / "pixels", np.uint8, "r", 0, (len(paths), *size, 3))
-        return {"faults": found.faults, "sizes": found.sizes}, {"images": images}
+        return asdict(found), {"images": images}
 
     name = f"{listing.name}-{size[0]}x{size[1]}"
     if max_pixels != MAX_PIXELS:  # it decides which images are refused
         name += f"-{max_pixels}"
     entry = cached(name, content, build, listing.root)
     pixels = ArrayPixels(entry.arrays["images"], np.arange(len(paths)))
-    found = ImageScan([(h, w) for h, w in entry.info["sizes"]], entry.info["faults"])
-    return _assemble(listing, pixels, found, on_bad, lambda: content)
+    return _assemble(listing, pixels, ImageScan(**entry.info), on_bad, lambda: content)
 
 
 def _assemble(
@@ -116,7 +115,8 @@ def _assemble(
     labels = np.array([file.label for file in files], dtype=np.int64)
     whole = ImageSplit(labels, tuple(file.name for file in files), pixels)
     good = np.flatnonzero([not why for why in found.faults])
-    sizes = Counter(size for size, why in zip(found.sizes, found.faults, strict=False) if not why)
+    pairs = zip(found.sizes, found.faults, strict=False)
+    sizes = Counter((height, width) for (height, width), why in pairs if not why)
     return ImageSet(
         name=listing.name,
         classes=listing.classes,

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,10 +16,6 @@ from cala.errors import InputError
 from cala.files import counted, preview, shown
 from cala.registry import check_choice
 
-if TYPE_CHECKING:
-    from cala.data.embeddings import Embeddings
-    from cala.data.images import ImageSet
-
 MANIFESTS = ("cifar100", "cub200", "mini_imagenet")
 
 Shot = int | str
@@ -28,18 +23,16 @@ Shot = int | str
 
 @dataclass(frozen=True)
 class Expected:
-    """What a whole copy of a benchmark's image set holds; pairs are (base, novel).
+    """What a whole copy of a benchmark's image set holds.
 
     classes : names in label order
-    train, test : number of images
-    train_each, test_each : images per class, None where classes differ
+    images : number of images of base and of novel classes, by part (`train`, `test`)
+    per_class : images of each base and of each novel class, by part; None where classes differ
     """
 
     classes: tuple[str, ...]
-    train: tuple[int, int]
-    test: tuple[int, int]
-    train_each: tuple[int | None, int | None]
-    test_each: tuple[int | None, int | None]
+    images: dict[str, tuple[int, int]]
+    per_class: dict[str, tuple[int | None, int | None]]
 
 
 @dataclass(frozen=True)
@@ -104,13 +97,9 @@ def load_protocol(name: str) -> Protocol:
     manifest = json.loads(text)
     canonical = tuple(tuple(rows) for rows in manifest["canonical"])
     classes = tuple(manifest["classes"])
-    expected = Expected(
-        classes=classes,
-        train=tuple(manifest["counts"]["train"]),
-        test=tuple(manifest["counts"]["test"]),
-        train_each=_each(manifest["train_per_class"]),
-        test_each=_each(manifest["test_per_class"]),
-    )
+    images = {part: tuple(counts) for part, counts in manifest["counts"].items()}
+    per_class = {part: _each(manifest[f"{part}_per_class"]) for part in images}
+    expected = Expected(classes, images, per_class)
     numbers = {key: manifest[key] for key in ("name", "base", "way", "shot", "sessions")}
     protocol = Protocol(**numbers, canonical=canonical, expected=expected)
     for what, entries in (("canonical", protocol.shots), ("classes", classes)):
@@ -187,35 +176,49 @@ def make_protocol(
 
 def canonical_draw(protocol: Protocol) -> ShotDraw:
     """Return the published shots, which must be row numbers."""
+    if not protocol.canonical:
+        detail = f"{protocol.name} has no published shots"
+        raise InputError(detail, "use random draws", field="shots", code="no_shots")
     if any(isinstance(shot, str) for shot in protocol.shots):
         detail = f"the published shots of {protocol.name} are file names"
-        raise InputError(detail, "find their rows in your copy with canonical_rows", code="named")
-    sessions = tuple(np.array(rows, np.int64) for rows in _published(protocol))
-    return ShotDraw("canonical", sessions)
+        raise InputError(detail, "find their rows in your copy with `with_rows`", code="named")
+    return ShotDraw("canonical", tuple(np.array(rows, np.int64) for rows in protocol.canonical))
 
 
-def canonical_rows(protocol: Protocol, images: ImageSet) -> ShotDraw:
-    """Find the published shots among the training images; missing ones are an error."""
-    train = images.train
-    return _find(protocol, train.names, train.labels.tolist(), shown(images.source))
+def with_rows(
+    protocol: Protocol, names: Sequence[str] | None, labels: Array, source: object
+) -> Protocol:
+    """Replace the published shots by row numbers; missing ones are an error.
 
-
-def with_rows(protocol: Protocol, data: Embeddings, source: str) -> Protocol:
-    """Replace the published shots by rows of these embeddings; missing ones are an error."""
-    if data.names_train is None and any(isinstance(shot, str) for shot in protocol.shots):
+    names, labels : of the training rows, as for `find_shots`; source : where they come from
+    """
+    if names is None and any(isinstance(shot, str) for shot in protocol.shots):
         raise InputError(
             f"the published shots of {protocol.name} are file names, and {shown(source)} has no "
             "names_train",
             "add the file names of its training rows, or use random draws",
             code="no_names",
         )
-    draw = _find(protocol, data.names_train, data.y_train.tolist(), shown(source))
-    return replace(protocol, canonical=tuple(tuple(rows.tolist()) for rows in draw.rows))
-
-
-def known_rows(protocol: Protocol, data: Embeddings) -> list[int]:
-    """Return the rows of those published shots that these embeddings have, in any order."""
-    return list(find_shots(data.names_train, len(data.y_train), protocol.shots).values())
+    rows = find_shots(names, len(labels), protocol.shots)
+    lost = [str(shot) for shot in protocol.shots if shot not in rows]
+    if lost:
+        raise InputError(
+            f"{len(lost)} of {len(protocol.shots)} published shots of {protocol.name} are not in "
+            f"{shown(source)}: {preview(lost)}",
+            "complete the set, or use random draws",
+            code="missing_shots",
+        )
+    for session, shots in enumerate(protocol.canonical, start=1):
+        allowed = protocol.session_labels(session)
+        wrong = [shot for shot in shots if int(labels[rows[shot]]) not in allowed]
+        if wrong:
+            raise InputError(
+                f"shot {shown(wrong[0])} of session {session} has another class in {shown(source)}",
+                f"its rows or labels are not those of {protocol.name}",
+                code="wrong_class",
+            )
+    found = tuple(tuple(rows[shot] for shot in shots) for shots in protocol.canonical)
+    return replace(protocol, canonical=found)
 
 
 def find_shots(names: Sequence[str] | None, rows: int, shots: Iterable[Shot]) -> dict[Shot, int]:
@@ -242,39 +245,6 @@ def _numbered(names: Sequence[str] | None) -> dict[int, int]:
     if not all(end.isascii() and end.isdigit() for end in ends):
         return {}
     return {int(end): row for row, end in enumerate(ends)}
-
-
-def _published(protocol: Protocol) -> tuple[tuple[Shot, ...], ...]:
-    if not protocol.canonical:
-        detail = f"{protocol.name} has no published shots"
-        raise InputError(detail, "use random draws", field="shots", code="no_shots")
-    return protocol.canonical
-
-
-def _find(
-    protocol: Protocol, names: Sequence[str] | None, labels: Sequence[int], source: str
-) -> ShotDraw:
-    published = _published(protocol)
-    rows = find_shots(names, len(labels), protocol.shots)
-    lost = [str(shot) for shot in protocol.shots if shot not in rows]
-    if lost:
-        raise InputError(
-            f"{len(lost)} of {len(protocol.shots)} published shots of {protocol.name} are not in "
-            f"{source}: {preview(lost)}",
-            "complete the set, or use random draws",
-            code="missing_shots",
-        )
-    for session, shots in enumerate(published, start=1):
-        allowed = protocol.session_labels(session)
-        wrong = [shot for shot in shots if labels[rows[shot]] not in allowed]
-        if wrong:
-            raise InputError(
-                f"shot {shown(wrong[0])} of session {session} has another class in {source}",
-                f"its rows or labels are not those of {protocol.name}",
-                code="wrong_class",
-            )
-    sessions = [np.array([rows[shot] for shot in shots], np.int64) for shots in published]
-    return ShotDraw("canonical", tuple(sessions))
 
 
 def random_draw(protocol: Protocol, labels: Array, usable: Array, seed: int) -> ShotDraw:

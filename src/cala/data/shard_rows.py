@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain, pairwise, repeat
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,7 @@ class Shards:
 
     def rows(self, split: str) -> int:
         """How many rows a split has."""
-        return sum(part.entry.rows for part in self.parts(split))
+        return self.manifest.rows[split]
 
     def features(self, split: str) -> ShardRows:
         """The embeddings of a split, read as they are asked for."""
@@ -100,13 +101,8 @@ class Shards:
 
     def labels(self, split: str) -> Array:
         """(n,) labels of a split: 8 bytes per row, the one thing kept of every row."""
-        found = np.empty(self.rows(split), dtype=np.int64)
-        start = 0
-        for part in self.parts(split):
-            y = self._labels(part)
-            found[start : start + len(y)] = y
-            start += len(y)
-        return found
+        none = np.empty(0, dtype=np.int64)
+        return np.concatenate([none, *(self._labels(part) for part in self.parts(split))])
 
     def _labels(self, part: Part) -> Array:
         y = part.members.read("y")
@@ -117,27 +113,26 @@ class Shards:
 
     def holdout(self) -> Array | None:
         """(n,) bool, training rows that the encoder never saw; None where no shard says so."""
-        masks = [
-            part.members.read("holdout").astype(bool)
-            if part.has("holdout")
-            else np.zeros(part.entry.rows, dtype=bool)
-            for part in self.parts("train")
-        ]
-        return np.concatenate(masks) if any(mask.any() for mask in masks) else None
+        found = np.zeros(self.rows("train"), dtype=bool)
+        start = 0
+        for part in self.parts("train"):
+            if part.has("holdout"):
+                found[start : start + part.entry.rows] = part.members.read("holdout")
+            start += part.entry.rows
+        return found if found.any() else None
 
     def names(self, split: str) -> Iterator[str]:
         """Image names in the order of the rows, a shard at a time; empty where none were kept."""
         for part in self.parts(split):
             if not part.has("names", "name_ends"):
-                yield from ("" for _ in range(part.entry.rows))
+                yield from repeat("", part.entry.rows)
                 continue
             text = part.members.read("names").tobytes()
             ends = part.members.read("name_ends").tolist()
-            starts = [0, *ends[:-1]]
-            if any(a > b for a, b in zip(starts, ends, strict=True)) or ends[-1] != len(text):
+            if ends != sorted(ends) or ends[0] < 0 or ends[-1] != len(text):
                 raise part.damaged("its names do not fit their ends")
-            for a, b in zip(starts, ends, strict=True):
-                yield text[a:b].decode("utf-8", "surrogateescape")
+            for start, end in pairwise([0, *ends]):
+                yield text[start:end].decode("utf-8", "surrogateescape")
 
     def blocks(self, split: str, rows: int = BLOCK) -> Iterator[tuple[Array, Array]]:
         """Embeddings (b, d) float32 and labels (b,), at most `rows` at a time, in order."""
@@ -165,15 +160,14 @@ class Shards:
             raise parts[0].damaged("a fake class mixes different pairs, or unknown classes")
         return FakePool(x[order].reshape(count, -1, self.dim), both[:, 0].copy())
 
-    def verify(self, advance: Callable[[int, int], None] = lambda done, total: None) -> None:
+    def verify(self) -> None:
         """Read every byte and compare checksums; a shard that differs is named."""
         total, done = sum(s.bytes for s in self.manifest.shards), 0
-        for parts in self._parts.values():
-            for part in parts:
-                if sha256(part.path) != part.entry.sha256:
-                    raise part.damaged("its checksum is not the manifest's")
-                done += part.entry.bytes
-                advance(done, total)
+        for part in chain(*self._parts.values()):
+            if sha256(part.path) != part.entry.sha256:
+                raise part.damaged("its checksum is not the manifest's")
+            done += part.entry.bytes
+            report_progress("checking", done, total)
 
 
 class ShardRows(StoredRows):

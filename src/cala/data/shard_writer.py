@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from typing_extensions import Self
 
 from cala import storage
 from cala.core.rows import Array
-from cala.data.embedding_files import MemberChecks
+from cala.data.embedding_files import MemberChecks, provenance_text
 from cala.data.shards import (
     CLASSES,
     DTYPES,
@@ -30,7 +29,7 @@ from cala.data.shards import (
     write_manifest,
 )
 from cala.errors import InputError
-from cala.files import reason, sha256, shown, write_text
+from cala.files import preview, reason, sha256, shown, write_text
 from cala.registry import check_choice
 
 SAME = ("encoder", "fingerprint", "transform", "tta", "images", "base", "fakes")
@@ -69,22 +68,18 @@ class ShardWriter:
         names = tuple(classes)
         if len(set(names)) < len(names) or not all(isinstance(name, str) for name in names):
             raise InputError("class names must be strings, and none twice", field="classes")
-        try:
-            stated = json.loads(json.dumps(provenance or {}))  # as it will be read again
-        except (TypeError, ValueError) as error:
-            detail = f"provenance cannot be written as JSON ({reason(error)})"
-            raise InputError(detail, "use plain values", field="provenance") from error
+        stated = json.loads(provenance_text(provenance or {}))  # as it will be read again
         wanted = Manifest(dim, dtype, len(names), stated, scale, tuple(keys))
         for fault in wanted.faults():
             raise InputError(f"no folder of shards can be made: {fault}")
         self._held = ExitStack()
-        self._held.enter_context(storage.locked(self.folder / ".lock", shown(folder), timeout=0))
+        self._held.enter_context(storage.locked_folder(self.folder))
         try:
             self.manifest = self._resumed(wanted, names)
             self._enter(self.manifest)
             self._sweep()
-            places = enumerate(self.manifest.expected)
-            self._places: dict[str | None, int] = {key: place for place, key in places}
+            numbered = enumerate(self.manifest.expected)
+            self._places: dict[str | None, int] = {key: number for number, key in numbered}
             self._open = True
         except BaseException:
             self.close()
@@ -96,8 +91,7 @@ class ShardWriter:
             try:
                 write_text(self.folder / CLASSES, json.dumps(names))
             except OSError as error:
-                detail = f"{shown(self.folder)} cannot be written ({reason(error)})"
-                raise InputError(detail, field="path", code="not_written") from error
+                raise storage.not_written(self.folder / CLASSES, error) from error
             return wanted
         found = read_manifest(self.folder)
         same = {n: (getattr(found, n), getattr(wanted, n)) for n in ("dim", "dtype", "scale")}
@@ -136,8 +130,7 @@ class ShardWriter:
 
     def _is_whole(self, shard: Shard) -> bool:
         path = self.folder / shard.file
-        same_size = path.is_file() and path.stat().st_size == shard.bytes
-        return same_size and sha256(path) == shard.sha256
+        return path.is_file() and sha256(path) == shard.sha256
 
     def _sweep(self) -> None:
         """Delete shards and parts of shards that a killed writer had not entered yet."""
@@ -176,9 +169,9 @@ class ShardWriter:
         """
         if not self._open:
             raise InputError(f"{shown(self.folder)} was closed", "open another ShardWriter for it")
-        if key is not None and key in self.done:
+        if key in self.done:
             raise InputError(f"{shown(self.folder)} has {shown(key)!r} already", field="key")
-        if key is not None and self.manifest.expected and key not in self.manifest.expected:
+        if key is not None and self._places and key not in self._places:
             detail = f"{shown(key)!r} is not a work unit of {shown(self.folder)}"
             raise InputError(detail, field="key")
         check_choice("split", split, SPLITS)
@@ -187,7 +180,8 @@ class ShardWriter:
         storage.write(path, "shard", {}, members)
         rows, size = len(members["y"]), path.stat().st_size
         entry = Shard(path.name, split, rows, size, sha256(path), key)
-        shards = sorted((*self.manifest.shards, entry), key=self._place)
+        last = len(self._places)
+        shards = sorted((*self.manifest.shards, entry), key=lambda s: self._places.get(s.key, last))
         self._enter(replace(self.manifest, shards=tuple(shards), complete=False))
 
     def _file(self, key: str | None) -> str:
@@ -200,9 +194,6 @@ class ShardWriter:
         while (file := f"shard-{number:05d}.safetensors") in taken:
             number = max(number + 1, len(self._places))
         return file
-
-    def _place(self, shard: Shard) -> int:
-        return self._places.get(shard.key, len(self._places))
 
     def _members(
         self, split: str, x: Any, y: Any, names: Sequence[str] | None, holdout: Any, pairs: Any
@@ -232,10 +223,8 @@ class ShardWriter:
 
     def finish(self) -> Path:
         """Say that all is there; what is missing is named."""
-        left = [shown(key) for key in self.missing]
-        if left:
-            more = f" and {len(left) - 5} more" if len(left) > 5 else ""
-            detail = f"{shown(self.folder)} is not complete, {', '.join(left[:5])}{more} missing"
+        if self.missing:
+            detail = f"{shown(self.folder)} is not complete, {preview(self.missing, 5)} missing"
             raise InputError(detail, "write them first", code="incomplete")
         self._enter(replace(self.manifest, complete=True))
         self.close()
@@ -253,12 +242,7 @@ class ShardWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 

@@ -69,8 +69,11 @@ class Manifest:
         done = {shard.key for shard in self.shards}
         return tuple(key for key in self.expected if key not in done)
 
-    def rows(self, split: str) -> int:
-        return sum(shard.rows for shard in self.shards if shard.split == split)
+    @property
+    def rows(self) -> dict[str, int]:
+        """How many rows each split has."""
+        counts = {split: [s.rows for s in self.shards if s.split == split] for split in SPLITS}
+        return {split: sum(rows) for split, rows in counts.items()}
 
     def faults(self) -> Iterator[str]:
         """Values that no writer writes."""
@@ -81,12 +84,11 @@ class Manifest:
         if self.dtype not in DTYPES:
             yield f"dtype is {self.dtype!r}, not {' or '.join(DTYPES)}"
         stated: Any = self.provenance
+        scale: Any = self.scale
         if not isinstance(stated, dict):
             yield "provenance is not a JSON object"
-        if self.scale is not None and not (
-            isinstance(self.scale, int | float) and 0 < self.scale < math.inf
-        ):
-            yield f"scale is {self.scale!r}, not a number above 0"
+        if scale is not None and not (isinstance(scale, int | float) and 0 < scale < math.inf):
+            yield f"scale is {scale!r}, not a number above 0"
         for shard in self.shards:
             inside = Path(shard.file).name == shard.file and shard.split in SPLITS
             whole = type(shard.rows) is int and type(shard.bytes) is int
@@ -110,8 +112,7 @@ def is_shards(path: str | Path) -> bool:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    rows = {split: manifest.rows(split) for split in SPLITS}
-    storage.write_json(folder / MANIFEST, "shards", {**asdict(manifest), "rows": rows})
+    storage.write_json(folder / MANIFEST, "shards", {**asdict(manifest), "rows": manifest.rows})
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -129,13 +130,12 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         shards = tuple(Shard(**shard) for shard in found.pop("shards"))
         manifest = Manifest(**found | {"shards": shards, "expected": tuple(found["expected"])})
-        fault = next(manifest.faults(), None)
+        for fault in manifest.faults():
+            raise ValueError(fault)
+        if rows != manifest.rows:
+            raise ValueError(f"its rows {rows} are not the sum of its shards")
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise DamagedFile(shown(path), reason(error), storage.AGAIN) from error
-    if fault is None and rows != {split: manifest.rows(split) for split in SPLITS}:
-        fault = f"its rows {rows} are not the sum of its shards"
-    if fault is not None:
-        raise DamagedFile(shown(path), fault, storage.AGAIN)
     return manifest
 
 
@@ -145,9 +145,9 @@ def read_classes(folder: Path, count: int) -> tuple[str, ...]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
-            raise TypeError("it is not a JSON list of strings")
+            raise ValueError("it is not a JSON list of strings")
         if len(set(found)) != count or len(found) != count:
             raise ValueError(f"it names {len(set(found)):,} classes, the manifest {count:,}")
-    except (OSError, ValueError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DamagedFile(shown(path), reason(error), storage.AGAIN) from error
     return tuple(found)

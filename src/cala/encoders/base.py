@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
@@ -108,7 +109,6 @@ def from_module(
     name: str,
     module: nn.Module,
     transform: Transform,
-    *,
     architecture: str,
     device: torch.device | str = "cpu",
     **about: Any,
@@ -147,9 +147,8 @@ def import_extra(module: str, extra: str) -> Any:
         detail = f"this needs {module}, which is not installed ({reason(error)})"
         raise InputError(detail, install(extra), code="missing_extra") from error
     except Exception as error:  # a broken installation can raise anything
-        fix = None
-        if "torchvision" in str(error):
-            fix = "torchvision does not match torch; install both from the same source"
+        torchvision = "torchvision does not match torch; install both from the same source"
+        fix = torchvision if "torchvision" in str(error) else None
         raise InputError(f"{module} cannot be imported ({one_line(error)})", fix) from error
 
 
@@ -158,15 +157,29 @@ def one_line(error: BaseException) -> str:
     return reason(error).split("\\n")[0][:200] or type(error).__name__
 
 
+@contextmanager
+def wrap_errors(detail: str, fix: str | None = None, code: str | None = None) -> Iterator[None]:
+    """Turn whatever another library raises into an `InputError` with this detail."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"{detail} ({one_line(error)})", fix, code=code) from error
+
+
+def pooled(values: Tensor) -> Tensor:
+    """(n, d) as it is; a map (n, d, h, w) or tokens (n, t, d) -> their mean (n, d)."""
+    if values.ndim == 4:
+        return values.mean((2, 3))
+    return values.mean(1) if values.ndim == 3 else values
+
+
 @torch.no_grad()
 def probe(module: nn.Module, size: int, name: str) -> int:
     """Return the dimension of a module's embeddings, from one pass over a black image."""
-    try:
+    with wrap_errors(f"{name} does not take 1×3×{size}×{size} images"):
         found = module.eval()(torch.zeros(1, 3, size, size))
-    except Exception as error:  # another library's module can raise anything
-        raise InputError(
-            f"{name} does not take 1×3×{size}×{size} images ({one_line(error)})"
-        ) from error
     if not isinstance(found, Tensor) or found.ndim != 2 or found.shape[0] != 1:
         shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
         raise InputError(f"{name} returns {shape} for one image, not (1, d) embeddings")

@@ -40,13 +40,7 @@ STAGES = (
 )
 STEM, HEAD = 32, 1280
 LOWER = 5  # blocks of the first three stages
-TRANSFORM = Transform(
-    size=224,
-    resize=256,
-    mean=(127 / 255,) * 3,
-    std=(128 / 255,) * 3,
-    filter="bicubic",
-)
+TRANSFORM = Transform(224, 256, (127 / 255,) * 3, (128 / 255,) * 3, filter="bicubic")
 
 
 class SameConv2d(nn.Conv2d):
@@ -150,12 +144,5 @@ def installed_weights() -> Path:
 def efficientnet_lite0(device: torch.device | str = "cpu") -> Encoder:
     module = EfficientNetLite0()
     load_weights(module, read_weights(installed_weights()), PACKAGE, NAME)
-    return from_module(
-        NAME,
-        module,
-        TRANSFORM,
-        architecture=NAME,
-        device=device,
-        pretrained=True,
-        about={"weights": f"{PACKAGE} 0.1.0", "sha256": SHA256, "trained on": "ImageNet-1k"},
-    )
+    about = {"weights": f"{PACKAGE} 0.1.0", "sha256": SHA256, "trained on": "ImageNet-1k"}
+    return from_module(NAME, module, TRANSFORM, NAME, device, pretrained=True, about=about)

@@ -17,7 +17,19 @@ from cala.encoders.embed import embed
 from cala.encoders.fakes import IMAGES, PAIRS, encode_fakes
 from cala.encoders.leakage import check_fair, held_out
 
-Advance = Callable[[int, int], None]
+Progress = Callable[[int, int], None]  # called with the number of finished and of all images
+
+
+def counter(advance: Progress, total: int, done: int = 0) -> Callable[[int], None]:
+    """Return a function that adds up the images that were just finished, and reports the sum."""
+
+    def count(images: int) -> None:
+        nonlocal done
+        done += images
+        advance(done, total)
+
+    count(0)
+    return count
 
 
 def plan_fakes(
@@ -84,7 +96,7 @@ def encode_set(
     shot_views: int = 0,
     shot_rows: ArrayLike = (),
     seed: int = 0,
-    advance: Advance = lambda done, total: None,
+    advance: Progress = lambda done, total: None,
 ) -> Embeddings:
     """Encode both parts of a set, and fake classes mixed from its base classes.
 
@@ -126,23 +138,14 @@ def encode_set(
     rows, pairs, each = plan_fakes(images.train, base, encoder, holdout, pairs, fake_images)
     shot_rows = np.asarray(shot_rows, dtype=np.int64)
     mixed = pairs * each * (2 if shot_views else 1)
-    total = len(images.train) + len(images.test) + mixed + len(shot_rows)
-    done = 0
-
-    def count(images: int) -> None:
-        nonlocal done
-        done += images
-        advance(done, total)
-
-    advance(0, total)
+    count = counter(advance, len(images.train) + len(images.test) + mixed + len(shot_rows))
     x_train = embed(images.train, encoder, tta=tta, advance=count)
-    x_test = (
-        embed(images.test, encoder, tta=tta, advance=count)
-        if len(images.test)
-        else np.zeros((0, encoder.dim), dtype=np.float32)
-    )
+    x_test = embed(images.test, encoder, tta=tta, advance=count)
     options = {"pairs": pairs, "images": each, "tta": tta, "crops": shot_views, "seed": seed}
     options["advance"] = count
+    provenance = provenance_of(images, encoder, tta, seen, images.fingerprint)
+    if shot_views:
+        provenance["shot_views"] = shot_views
     x_shot = None
     if len(shot_rows):
         x_shot = embed(images.train, encoder, rows=shot_rows, crops=shot_views, advance=count)
@@ -161,8 +164,5 @@ def encode_set(
         names_train=images.train.names,
         names_test=images.test.names,
         image_test=len(images.train) + np.arange(len(images.test)),
-        provenance={
-            **provenance_of(images, encoder, tta, seen, images.fingerprint),
-            **({"shot_views": shot_views} if shot_views else {}),
-        },
+        provenance=provenance,
     )

@@ -8,21 +8,25 @@ embedding cache: the shards are what is kept.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from cala.cluster.ray_cluster import RayCluster
 from cala.data.images import ArrayPixels, FilePixels, ImageSet, ImageSplit
 from cala.data.shard_writer import ShardWriter
 from cala.encoders.base import Encoder
 from cala.encoders.embed import TTA, batch_size
-from cala.encoders.encode import base_fakes, plan_fakes, provenance_of
+from cala.encoders.encode import Progress, base_fakes, counter, plan_fakes, provenance_of
 from cala.encoders.fakes import IMAGES, PAIRS
 from cala.encoders.leakage import check_fair, held_out
+from cala.encoders.registry import load_encoder
 from cala.errors import InputError
 from cala.registry import check_choice
 
@@ -52,9 +56,8 @@ class Encoded:
     holdout: NDArray[np.bool_] | None
 
 
-Advance = Callable[[int, int], None]
-Work = Callable[[Iterable[Slice]], Generator[tuple[Slice, Encoded], None, None]]
-"""Encodes slices, in any order."""
+Work = Callable[[Iterable[Slice]], Generator[tuple[Hashable, Encoded], None, None]]
+"""Encodes slices, in any order; yields the key of each with its embeddings."""
 
 
 def encode_slice(
@@ -86,7 +89,7 @@ def encode_shards(
     fake_images: int = IMAGES,
     seed: int = 0,
     work: Work | None = None,
-    advance: Advance = lambda done, total: None,
+    advance: Progress = lambda done, total: None,
 ) -> Path:
     """Write, or go on with, a folder of shards of both parts of a set and of its fake classes.
 
@@ -96,13 +99,12 @@ def encode_shards(
     """
     check_choice("tta", tta, TTA)
     if rows < 1:
-        raise InputError(f"shards of {rows} images are not possible: use 1 or more")
+        raise InputError(f"shards of {rows} images are not possible", "use 1 or more", field="rows")
     base = sorted(base)
     seen = check_fair(images, encoder, base, novel)
     holdout = held_out(images.train, base, encoder) if pairs else None
     parents, pairs, each = plan_fakes(images.train, base, encoder, holdout, pairs, fake_images)
     bounds = [*_bounds("train", len(images.train), rows), *_bounds("test", len(images.test), rows)]
-    total = len(images.train) + len(images.test) + pairs * each
     provenance = {
         **provenance_of(images, encoder, tta, seen, _listed(images)),
         "base": list(base),
@@ -117,31 +119,31 @@ def encode_shards(
         scale=encoder.scale,
         keys=[key for key, *_ in bounds] + [FAKES] * bool(pairs),
     ) as writer:
-        done = sum(shard.rows for shard in writer.manifest.shards)
-        advance(done, total)
+        missing = set(writer.missing)
+        total = len(images.train) + len(images.test) + pairs * each
+        count = counter(advance, total, done=sum(writer.manifest.rows.values()))
+        under_way: dict[Hashable, Slice] = {}
 
-        def count(more: int) -> None:
-            nonlocal done
-            done += more
-            advance(done, total)
-
-        def pieces() -> Iterator[Slice]:
+        def slices() -> Iterator[Slice]:
             for key, split, start, stop in bounds:
                 if key in missing:
-                    part = images.train if split == "train" else images.test
-                    yield Slice(key, split, _cut(part, start, stop), tuple(base), tta)
+                    part = _cut(getattr(images, split), start, stop)
+                    under_way[key] = Slice(key, split, part, tuple(base), tta)
+                    yield under_way[key]
 
-        missing = set(writer.missing)
-        # In another process nothing is known of a slice before it is done.
-        here = work is None
-        with closing((work or _here(encoder, count))(pieces())) as finished:
-            for piece, found in finished:
-                labels, names = piece.images.labels, piece.images.names
+        def here(pieces: Iterable[Slice]) -> Generator[tuple[str, Encoded], None, None]:
+            for piece in pieces:
+                yield piece.key, encode_slice(encoder, piece, count)
+
+        with closing((work or here)(slices())) as finished:
+            for key, found in finished:
+                piece = under_way.pop(key)
+                part = piece.images
                 writer.write(
-                    piece.key, found.x, labels, piece.split, names=names, holdout=found.holdout
+                    piece.key, found.x, part.labels, piece.split, part.names, holdout=found.holdout
                 )
-                if not here:
-                    count(len(labels))
+                if work is not None:  # another process reports nothing before a slice is done
+                    count(len(part))
         if FAKES in missing:
             options = {"pairs": pairs, "images": each, "tta": tta, "seed": seed, "advance": count}
             pool = base_fakes(images.train, base, parents, encoder, **options)
@@ -151,12 +153,44 @@ def encode_shards(
         return writer.finish()
 
 
-def _here(encoder: Encoder, count: Callable[[int], None]) -> Work:
-    def work(pieces: Iterable[Slice]) -> Generator[tuple[Slice, Encoded], None, None]:
-        for piece in pieces:
-            yield piece, encode_slice(encoder, piece, count)
+def on_ray(
+    cluster: RayCluster,
+    uri: str,
+    encoder: Encoder,
+    views: int | None = None,
+    threads: int | None = None,
+) -> Work:
+    """Encodes slices on a cluster, one worker per device, else per processor.
+
+    uri : the encoder's, which every node loads for itself; encoder : as loaded here
+    threads : of each worker on a processor, one by default
+    """
+    each = 1 if cluster.gpus else min(threads or 1, cluster.widest)
+    count = cluster.gpus or max(1, cluster.cpus // each)
+    device = "cuda" if cluster.gpus else "cpu"
+
+    def work(pieces: Iterable[Slice]) -> Generator[tuple[Hashable, Encoded], None, None]:
+        located = ((p.key, replace(p, images=p.images.located())) for p in pieces)
+        settings = (uri, device, views, encoder.fingerprint, each)
+        gpus = int(cluster.gpus > 0)
+        return cluster.map(located, make_worker, *settings, count=count, cpus=each, gpus=gpus)
 
     return work
+
+
+def make_worker(
+    uri: str, device: str, views: int | None, fingerprint: str, threads: int
+) -> Callable[[Any], Encoded]:
+    """On a node: what encodes slices there."""
+    torch.set_num_threads(threads)
+    encoder = load_encoder(uri, device, views)
+    if encoder.fingerprint != fingerprint:
+        raise InputError(
+            f"encoder {uri} is another one on a node of the cluster (fingerprint "
+            f"{encoder.fingerprint[:12]}, here {fingerprint[:12]})",
+            "put the same file there",
+        )
+    return lambda piece: encode_slice(encoder, piece)
 
 
 def _bounds(split: str, count: int, rows: int) -> list[tuple[str, str, int, int]]:
@@ -170,7 +204,7 @@ def _cut(part: ImageSplit, start: int, stop: int) -> ImageSplit:
     """A slice that holds no more than its own images."""
     cut = part.take(np.arange(start, stop))
     if isinstance(cut.pixels, ArrayPixels):
-        own = ArrayPixels(np.array(cut.pixels.whole()), np.arange(len(cut)))
+        own = ArrayPixels(cut.pixels.array[cut.pixels.index], np.arange(len(cut)))
         return replace(cut, pixels=own)
     return cut
 
@@ -179,7 +213,10 @@ def _listed(images: ImageSet) -> str:
     """SHA-256 of names, labels and sizes of files: nothing of a collection of this size is read."""
     digest = hashlib.sha256()
     for part in (images.train, images.test):
-        sizes = part.pixels.sizes() if isinstance(part.pixels, FilePixels) else [0] * len(part)
+        sizes = [0] * len(part)
+        if isinstance(part.pixels, FilePixels):
+            paths = part.pixels.paths
+            sizes = [path.stat().st_size if path.is_file() else -1 for path in paths]
         for name, label, size in zip(part.names, part.labels.tolist(), sizes, strict=True):
             digest.update(f"{name}\0{label}\0{size}\n".encode("utf-8", "surrogateescape"))
         digest.update(b"\n")

@@ -13,12 +13,11 @@ from torch import Tensor
 from cala.core.cala import mix
 from cala.core.fakes import FakePool, draw_pairs, draw_parents
 from cala.core.rows import ClassRows
-from cala.data.images import ImageSplit
+from cala.data.images import ImageSplit, Rows
 from cala.encoders.base import Encoder
 from cala.encoders.embed import TURN, Advance, batch_size, encode_views
+from cala.encoders.transform import stack_rows
 from cala.errors import InputError
-
-Rows = NDArray[np.int64]
 
 PAIRS = 600
 IMAGES = 25
@@ -63,11 +62,12 @@ def encode_fakes(
     def mixed(wanted: list[int]) -> Iterator[Tensor]:
         both = np.stack([one[wanted], two[wanted]])
         if len(parents) <= room:
-            whole[:] = whole or [_stacked(parents, np.arange(len(parents)), encoder)]
+            whole[:] = whole or [stack_rows(parents, np.arange(len(parents)), encoder.transform)]
             pixels = whole[0]
         else:
             needed, at = np.unique(both, return_inverse=True)
-            pixels, both = _stacked(parents, needed, encoder), at.reshape(both.shape)
+            pixels = stack_rows(parents, needed, encoder.transform)
+            both = at.reshape(both.shape)
         for start in range(0, len(wanted), batch := batch_size(encoder)):
             now = slice(start, start + batch)
             x_i, x_j = (
@@ -100,17 +100,6 @@ def _by_class(labels: Rows, rows: Rows, encoder: Encoder, rng: np.random.Generat
 def _images(memory: int, encoder: Encoder) -> int:
     """Return how many decoded images fit into `memory` bytes."""
     return memory // (3 * encoder.transform.size**2)
-
-
-def _stacked(parents: ImageSplit, rows: Rows, encoder: Encoder) -> Tensor:
-    """Decoded and resized: (n, size, size, 3) uint8."""
-    size = encoder.transform.size
-    pixels = torch.empty(len(rows), size, size, 3, dtype=torch.uint8)
-    start = 0
-    for batch in parents.batches(batch_size(encoder), rows):
-        pixels[start : start + len(batch)] = encoder.transform.stack(batch)
-        start += len(batch)
-    return pixels
 
 
 def _digests(

@@ -18,44 +18,38 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from cala.encoders.base import Encoder, from_module, import_extra, one_line, probe
-from cala.encoders.transform import FILTERS, Transform, Triple
+from cala.encoders.base import (
+    Encoder,
+    from_module,
+    import_extra,
+    pooled,
+    probe,
+    wrap_errors,
+)
+from cala.encoders.transform import FILTERS, Transform
 from cala.errors import InputError, UnknownNameError
 
 
 def load_hf(name: str, device: torch.device | str = "cpu") -> Encoder:
     """Load `hf:NAME`."""
     transformers = import_extra("transformers", "hf")
-    if (
-        find_spec("torchvision") is not None
-    ):  # transformers would hide that a broken one is the cause
-        import_extra("torchvision", "hf")
+    if find_spec("torchvision") is not None:
+        import_extra("torchvision", "hf")  # transformers would hide that a broken one is the cause
     uri = f"hf:{name}"
     # The processor that works on Pillow images: the other one needs torchvision.
     old = int(transformers.__version__.split(".")[0]) < 5
     backend: dict[str, Any] = {"use_fast": False} if old else {"backend": "pil"}
-    try:
+    files = "config.json, preprocessor_config.json and weights"
+    fix = f"it needs a download, or a local folder with {files}"
+    with wrap_errors(f"{uri} cannot be loaded", fix, "not_loaded"):
         processor = transformers.AutoImageProcessor.from_pretrained(name, **backend)
         model, info = transformers.AutoModel.from_pretrained(name, output_loading_info=True)
-    except Exception as error:  # downloads and configs fail in many ways
-        raise InputError(
-            f"{uri} cannot be loaded ({one_line(error)})",
-            "it needs a download, or a local folder with config.json, preprocessor_config.json and "
-            "weights",
-            code="not_loaded",
-        ) from error
     module = Pooled(model, list(info["missing_keys"]), uri)
     transform = read_hf_processor(processor.to_dict(), uri)
     module.dim = probe(module, transform.size, uri)
-    return from_module(
-        uri,
-        module,
-        transform,
-        architecture=f"hf:{type(module.model).__name__}",
-        device=device,
-        pretrained=True,
-        about={"transformers": transformers.__version__, "pooling": module.pooling},
-    )
+    architecture = f"hf:{type(module.model).__name__}"
+    about = {"transformers": transformers.__version__, "pooling": module.pooling}
+    return from_module(uri, module, transform, architecture, device, pretrained=True, about=about)
 
 
 class Pooled(nn.Module):
@@ -80,45 +74,35 @@ class Pooled(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         found = self.model(pixel_values=images)
-        pooled = None if self.pooling != "pooler" else getattr(found, "pooler_output", None)
-        if pooled is not None:
-            return pooled.flatten(1)  # ResNets keep two axes of length 1
+        output = None if self.pooling != "pooler" else getattr(found, "pooler_output", None)
+        if output is not None:
+            return output.flatten(1)  # ResNets keep two axes of length 1
         self.pooling = self.rest
         last: Tensor = found.last_hidden_state
-        if last.ndim == 4:
-            return last.mean((2, 3))
-        return last[:, 0] if self.rest == "class token" else last.mean(1)
+        token = last.ndim == 3 and self.rest == "class token"
+        return last[:, 0] if token else pooled(last)
 
 
-def read_hf_processor(fields: Mapping[str, Any], uri: str) -> Transform:
+def read_hf_processor(given: Mapping[str, Any], uri: str) -> Transform:
     """Return the test transform that the fields of an image processor describe."""
-    crop = _sides(fields.get("crop_size"), uri) if fields.get("do_center_crop") else None
-    resize, squeeze = _sides(fields.get("size"), uri) or crop or (224, True)
+    crop = _sides(given.get("crop_size"), uri) if given.get("do_center_crop") else None
+    resize, squeeze = _sides(given.get("size"), uri) or crop or (224, True)
     side = crop[0] if crop else resize
-    if fields.get("crop_pct") and not crop and side < 384:  # ConvNeXt's own rule
-        resize, squeeze = math.floor(side / fields["crop_pct"]), False
+    if given.get("crop_pct") and not crop and side < 384:  # ConvNeXt's own rule
+        resize, squeeze = math.floor(side / given["crop_pct"]), False
     if side > resize:
         raise InputError(f"{uri} crops {side} pixels from {resize}, which is not supported")
-    if fields.get("do_rescale") is False:
+    if given.get("do_rescale") is False:
         raise InputError(f"{uri} takes values from 0 to 255, which is not supported")
-    mean, std = (fields.get(key) or (0.5, 0.5, 0.5) for key in ("image_mean", "image_std"))
-    if fields.get("do_normalize") is False:
+    mean, std = (given.get(key) or (0.5, 0.5, 0.5) for key in ("image_mean", "image_std"))
+    if given.get("do_normalize") is False:
         mean, std = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
-    resample = fields.get("resample")
+    resample = given.get("resample")
     wanted = Image.Resampling.BILINEAR if resample is None else Image.Resampling(int(resample))
-    return Transform(
-        size=side,
-        resize=resize,
-        mean=_triple(mean),
-        std=_triple(std),
-        fit="squeeze" if squeeze else "crop",
-        filter=next(name for name, value in FILTERS.items() if value == wanted),
-    )
-
-
-def _triple(values: Any) -> Triple:
-    red, green, blue = (float(value) for value in values)
-    return red, green, blue
+    fit = "squeeze" if squeeze else "crop"
+    filter_ = next(name for name, value in FILTERS.items() if value == wanted)
+    fields = {"mean": mean, "std": std, "fit": fit, "filter": filter_}
+    return Transform.from_dict({"size": side, "resize": resize, **fields})
 
 
 def _sides(size: Any, uri: str) -> tuple[int, bool] | None:
@@ -142,26 +126,14 @@ def load_timm(name: str, device: torch.device | str = "cpu") -> Encoder:
         near = difflib.get_close_matches(name, timm.list_models(), n=1)
         fix = f"did you mean 'timm:{near[0]}'?" if near else "see timm.list_models()"
         raise UnknownNameError(f"timm has no model {name!r}", fix, field="encoder")
-    try:
+    fix = "it needs a download, or a local folder as timm:local-dir:FOLDER"
+    with wrap_errors(f"{uri} cannot be loaded", fix, "not_loaded"):
         module = timm.create_model(name, pretrained=True, num_classes=0)
-    except Exception as error:  # downloads fail in many ways
-        raise InputError(
-            f"{uri} cannot be loaded ({one_line(error)})",
-            "it needs a download, or a local folder as timm:local-dir:FOLDER",
-            code="not_loaded",
-        ) from error
     transform = read_timm_config(timm.data.resolve_model_data_config(module), uri)
     module.dim = probe(module, transform.size, uri)
-    architecture = module.pretrained_cfg.get("architecture") or name.split(".")[0]
-    return from_module(
-        uri,
-        module,
-        transform,
-        architecture=f"timm:{architecture}",
-        device=device,
-        pretrained=True,
-        about={"timm": timm.__version__, "tag": module.pretrained_cfg.get("tag") or ""},
-    )
+    architecture = f"timm:{module.pretrained_cfg.get('architecture') or name.split('.')[0]}"
+    about = {"timm": timm.__version__, "tag": module.pretrained_cfg.get("tag") or ""}
+    return from_module(uri, module, transform, architecture, device, pretrained=True, about=about)
 
 
 def read_timm_config(config: dict[str, Any], uri: str) -> Transform:
@@ -172,11 +144,13 @@ def read_timm_config(config: dict[str, Any], uri: str) -> Transform:
     mode, filter_ = config.get("crop_mode", "center"), config.get("interpolation", "bicubic")
     if mode == "border":
         raise InputError(f"{uri} needs images with a border, which is not supported")
-    return Transform(
-        size=height,
-        resize=max(height, math.floor(height / config.get("crop_pct", 0.875))),
-        mean=_triple(config["mean"]),
-        std=_triple(config["std"]),
-        fit="squeeze" if mode == "squash" else "crop",
-        filter=filter_ if filter_ in FILTERS else "bilinear",  # timm's `random` is for training
+    return Transform.from_dict(
+        {
+            "size": height,
+            "resize": max(height, math.floor(height / config.get("crop_pct", 0.875))),
+            "mean": config["mean"],
+            "std": config["std"],
+            "fit": "squeeze" if mode == "squash" else "crop",
+            "filter": filter_ if filter_ in FILTERS else "bilinear",  # `random` is for training
+        }
     )

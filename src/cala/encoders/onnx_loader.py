@@ -12,6 +12,7 @@ the graph.
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cala.encoders.base import Encoder, import_extra, one_line
+from cala.encoders.base import Encoder, import_extra, pooled, wrap_errors
 from cala.encoders.transform import Transform
 from cala.errors import InputError
 from cala.files import chunks, sha256_of, shown
@@ -46,7 +47,7 @@ def load_onnx(file: str, device: torch.device | str = "cpu", external: bool = Fa
     providers = ["CPUExecutionProvider"]
     if torch.device(device).type == "cuda":
         providers.insert(0, "CUDAExecutionProvider")
-    try:
+    with wrap_errors(f"{name} cannot be read as ONNX"):
         others = external_files(onnx.load(path, load_external_data=False))
         if others and not external:
             raise InputError(
@@ -56,14 +57,9 @@ def load_onnx(file: str, device: torch.device | str = "cpu", external: bool = Fa
                 code="external_data",
             )
         session = runtime.InferenceSession(str(path), options, providers=providers)
-    except InputError:
-        raise
-    except Exception as error:  # onnxruntime has an error class for every cause
-        raise InputError(f"{name} cannot be read as ONNX ({one_line(error)})") from error
     layout = Layout(session, name)
-    transform, stated = read_metadata(
-        dict(session.get_modelmeta().custom_metadata_map), layout.size, name
-    )
+    metadata = session.get_modelmeta().custom_metadata_map
+    transform, stated = read_metadata(metadata, layout.size, name)
     forward = Forward(session, layout, path, transform.size)
     files = [path, *(path.parent / other for other in others)]
     return Encoder(
@@ -78,9 +74,7 @@ def load_onnx(file: str, device: torch.device | str = "cpu", external: bool = Fa
     )
 
 
-def load_external(file: str, device: torch.device | str = "cpu") -> Encoder:
-    """Load `onnx-external:FILE`."""
-    return load_onnx(file, device, external=True)
+load_external = partial(load_onnx, external=True)
 
 
 def external_files(message: Any) -> list[str]:
@@ -123,17 +117,16 @@ class Forward:
     def __init__(self, session: Any, layout: Layout, path: Path, size: int) -> None:
         self.session, self.layout, self.path = session, layout, path.absolute()
         name = shown(path)
-        try:
-            outputs = session.run(None, {layout.input: self._array(torch.zeros(1, 3, size, size))})
-        except Exception as error:
-            detail = f"{name} does not take {size}×{size} images ({one_line(error)})"
-            raise InputError(detail, "state `size` in its metadata") from error
+        blank = torch.zeros(1, 3, size, size)
+        fix = "state `size` in its metadata"
+        with wrap_errors(f"{name} does not take {size}×{size} images", fix):
+            outputs = session.run(None, {layout.input: self._array(blank)})
         order = [i for axes in (2, 4, 3) for i, out in enumerate(outputs) if np.ndim(out) == axes]
         if not order:
             raise InputError(f"{name} has no output with two to four axes")
         self.output = session.get_outputs()[order[0]].name
         self.axes = int(np.ndim(outputs[order[0]]))
-        self.dim = int(pooled(self._tensor(outputs[order[0]])).shape[1])
+        self.dim = int(_pooled_array(outputs[order[0]]).shape[1])
 
     def __call__(self, images: Tensor) -> Tensor:
         step = self.layout.batch or max(len(images), 1)
@@ -142,7 +135,7 @@ class Forward:
 
     def _run(self, images: Tensor) -> Tensor:
         found = self.session.run([self.output], {self.layout.input: self._array(images)})[0]
-        return pooled(self._tensor(found))[: len(images)]
+        return _pooled_array(found)[: len(images)]
 
     def _array(self, images: Tensor) -> NDArray[Any]:
         values = images.detach().cpu()
@@ -153,34 +146,24 @@ class Forward:
             values = values.permute(0, 2, 3, 1)
         return np.ascontiguousarray(values.numpy().astype(self.layout.dtype, copy=False))
 
-    def _tensor(self, found: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(np.asarray(found, dtype=np.float32))
 
-
-def pooled(values: Tensor) -> Tensor:
-    """(n, d) as it is; a map (n, d, h, w) or tokens (n, t, d) -> their mean (n, d)."""
-    if values.ndim == 4:
-        return values.mean((2, 3))
-    return values.mean(1) if values.ndim == 3 else values
+def _pooled_array(found: NDArray[Any]) -> Tensor:
+    return pooled(torch.from_numpy(np.asarray(found, dtype=np.float32)))
 
 
 def read_metadata(meta: dict[str, str], side: int | None, name: str) -> tuple[Transform, bool]:
     """Return the transform, and whether the file states any of it."""
-    stated = {key: meta[key] for key in KEYS if key in meta}
-    try:
-        fields = {key: _value(text) for key, text in stated.items()}
+    with wrap_errors(f"{name} has metadata that cannot be read"):
+        fields = {key: _value(meta[key]) for key in KEYS if key in meta}
+        stated = bool(fields)
         size = int(fields.pop("size", side or 224))
         resize = int(fields.pop("resize", max(size, round(size / 0.875))))
-        for key in ("mean", "std"):
-            if key in fields:
-                values = fields[key] if isinstance(fields[key], list) else [fields[key]] * 3
-                red, green, blue = (float(value) for value in values)
-                fields[key] = (red, green, blue)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"{name} has metadata that cannot be read ({one_line(error)})") from error
+        for key in fields.keys() & {"mean", "std"}:
+            fields[key] = fields[key] if isinstance(fields[key], list) else [fields[key]] * 3
+        transform = Transform.from_dict({**fields, "size": size, "resize": resize})
     if side not in (None, size):
         raise InputError(f"{name} states a size of {size}, but its graph takes {side}")
-    return Transform(size=size, resize=resize, **fields), bool(stated)
+    return transform, stated
 
 
 def _value(text: str) -> Any:

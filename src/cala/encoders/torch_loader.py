@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import sys
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -46,14 +47,8 @@ def load_torch(rest: str, device: torch.device | str = "cpu") -> Encoder:
     if given != found:
         raise InputError(f"{uri} has dim {given!r}, but returns {found} values per image")
     module.dim = found  # type: ignore[assignment]
-    return from_module(
-        uri,
-        module,
-        transform,
-        architecture=f"{rest} {source_digest(module, home)}",
-        device=device,
-        about={"class": type(module).__name__},
-    )
+    architecture, about = f"{rest} {source_digest(module, home)}", {"class": type(module).__name__}
+    return from_module(uri, module, transform, architecture, device, about=about)
 
 
 def _make(uri: str, path: str, factory: str) -> tuple[ModuleType, nn.Module]:
@@ -118,10 +113,8 @@ def _plain(value: Any) -> str:
 
 def _file(kind: Any) -> Path | None:
     """Return the file that defines a class or module; torch's own print all that matters."""
-    if getattr(kind, "__module__", "").partition(".")[0] == "torch":
-        return None
-    try:
-        path = inspect.getsourcefile(kind)
-    except (OSError, TypeError):
-        return None
+    path = None
+    if getattr(kind, "__module__", "").partition(".")[0] != "torch":
+        with suppress(OSError, TypeError):
+            path = inspect.getsourcefile(kind)
     return Path(path) if path and Path(path).is_file() else None

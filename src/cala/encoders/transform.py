@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from cala.data.decoding import Pixels
+from cala.data.images import ImageSplit, Rows
 from cala.errors import InputError
 from cala.registry import check_choice
 
@@ -28,6 +29,7 @@ FILTERS = {
     "hamming": Image.Resampling.HAMMING,
 }
 FITS = ("crop", "squeeze")
+BATCH = 32  # photos that are decoded at a time; each may take hundreds of megabytes
 LONGEST = 20  # longer side over shorter, from where on a strip is not resized as a whole
 IMAGENET_MEAN: Triple = (0.485, 0.456, 0.406)
 IMAGENET_STD: Triple = (0.229, 0.224, 0.225)
@@ -62,8 +64,11 @@ class Transform:
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> Transform:
-        """The inverse of `as_dict`, after a way through JSON."""
-        triples = {k: tuple(float(v) for v in fields[k]) for k in ("mean", "std")}
+        """The inverse of `as_dict`, after a way through JSON; mean and std may be any sequence."""
+        given = [key for key in ("mean", "std") if key in fields]
+        triples: dict[str, Any] = {key: tuple(map(float, fields[key])) for key in given}
+        if any(len(values) != 3 for values in triples.values()):
+            raise ValueError(f"mean and std need three numbers each, not {triples}")
         return cls(**{**fields, **triples})
 
     def as_dict(self) -> dict[str, Any]:
@@ -77,10 +82,8 @@ class Transform:
             target = (self.resize, self.resize)
         else:
             factor = self.resize / min(height, width)
-            target = (
-                max(self.resize, round(height * factor)),
-                max(self.resize, round(width * factor)),
-            )
+            tall, wide = (max(self.resize, round(side * factor)) for side in (height, width))
+            target = (tall, wide)
         top, left = ((side - self.size) // 2 for side in target)
         if max(target) > LONGEST * self.resize:
             return self._middle(image, target, top, left)
@@ -116,6 +119,25 @@ class Transform:
         mean = torch.tensor(self.mean, device=images.device) * 255
         std = torch.tensor(self.std, device=images.device) * 255
         return ((images - mean) / std).permute(0, 3, 1, 2)
+
+
+def stack_rows(
+    split: ImageSplit,
+    rows: Rows,
+    transform: Transform,
+    advance: Callable[[int], None] = lambda done: None,
+) -> Tensor:
+    """Some images of a split as one tensor: (n, size, size, 3) uint8.
+
+    advance : called with the number of images that are done
+    """
+    found = torch.empty((len(rows), transform.size, transform.size, 3), dtype=torch.uint8)
+    done = 0
+    for batch in split.batches(BATCH, rows):
+        found[done : done + len(batch)] = transform.stack(batch)
+        done += len(batch)
+        advance(done)
+    return found
 
 
 def resized_crop(

@@ -93,7 +93,6 @@ def load_views(rest: str, device: Device = "cpu") -> Encoder:
     encoder = load_encoder(name, device)
     most = encoder.forward.views if isinstance(encoder.forward, SideBySide) else 1
     if not 1 <= int(count) <= most:
-        raise InputError(
-            f"views:{rest} asks for {count} views", f"{name} has {most}: use 1 to {most}"
-        )
+        detail = f"views:{rest} asks for {count} views"
+        raise InputError(detail, f"{name} has {most}: use 1 to {most}")
     return at_most(encoder, int(count))

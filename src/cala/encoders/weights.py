@@ -10,21 +10,20 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import safe_open
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from cala import storage
+from cala.data.embedding_files import PART
 from cala.encoders.base import Encoder, from_module
-from cala.encoders.registry import ARCHITECTURES
+from cala.encoders.registry import ARCHITECTURES, Device
 from cala.encoders.transform import Transform
 from cala.encoders.views import MOST, VIEWS, with_views
 from cala.errors import InputError
 from cala.files import reason, shown
-
-Array = NDArray[Any]
+from cala.storage import Array
 
 BEFORE_KINDS = 1  # the format of files that were written before storage files had kinds
-PART = "part."  # names of tensors that are no part of the encoder itself
 
 
 def save_encoder(
@@ -67,23 +66,19 @@ def halve_encoder(source: Path, target: Path) -> None:
 
 
 def _write(path: Path, meta: dict[str, Any], arrays: dict[str, Array], half: bool) -> None:
-    if half:
-        with np.errstate(over="ignore"):
-            arrays = {
-                n: a.astype(np.float16) if a.dtype.kind == "f" else a for n, a in arrays.items()
-            }
-    bad = [name for name, array in arrays.items() if not np.isfinite(array).all()]
-    if bad:
-        raise InputError(
-            f"{shown(path)} is not written: {bad[0]} holds NaN or infinity",
-            "the encoder is broken; train it again with a lower --lr",
-        )
+    for name, array in arrays.items():
+        if half and array.dtype.kind == "f":
+            with np.errstate(over="ignore"):
+                arrays[name] = array.astype(np.float16)
+        if not np.isfinite(arrays[name]).all():
+            raise InputError(
+                f"{shown(path)} is not written: {name} holds NaN or infinity",
+                "the encoder is broken; train it again with a lower --lr",
+            )
     storage.write(path, "encoder", meta, arrays)
 
 
-def load_encoder_file(
-    path: Path, name: str | None = None, device: torch.device | str = "cpu"
-) -> Encoder:
+def load_encoder_file(path: Path, name: str | None = None, device: Device = "cpu") -> Encoder:
     """The encoder in a file that `save_encoder` wrote."""
     meta, arrays = _read(path)
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
@@ -91,10 +86,12 @@ def load_encoder_file(
         architecture = meta["architecture"]
         module = ARCHITECTURES[architecture]()
         transform = Transform.from_dict(meta["transform"])
-        scale = None if meta["scale"] is None else float(meta["scale"])
-        holdout = frozenset(str(digest) for digest in meta["holdout"])
-        trained = frozenset(str(digest) for digest in meta.get("trained", ()))
-        about = dict(meta["about"])
+        known: dict[str, Any] = {
+            "scale": None if meta["scale"] is None else float(meta["scale"]),
+            "holdout": frozenset(map(str, meta["holdout"])),
+            "trained": frozenset(map(str, meta.get("trained", ()))),
+            "about": dict(meta["about"]),
+        }
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"{shown(path)} does not describe its encoder ({reason(error)})",
@@ -108,18 +105,10 @@ def load_encoder_file(
         if name.startswith(PART)
     }
     views = _views(parts, path)
-    return from_module(
-        name or str(path),
-        with_views(module, views),
-        transform,
-        architecture=architecture if views == 1 else f"{architecture} {views} views",
-        device=device,
-        scale=scale,
-        holdout=holdout,
-        trained=trained,
-        parts=parts,
-        about=about,
-    )
+    architecture += "" if views == 1 else f" {views} views"
+    module = with_views(module, views)
+    name = name or str(path)
+    return from_module(name, module, transform, architecture, device, parts=parts, **known)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -164,16 +153,13 @@ def load_weights(
     given = {name: t for name, t in tensors.items() if not name.startswith(("fc.", PART))}
     own = module.state_dict()
     needed = {name for name in own if not name.endswith("num_batches_tracked")}
-    lost = sorted(needed - given.keys())
-    extra = sorted(given.keys() - own.keys())
     wrong = sorted(n for n in needed & given.keys() if own[n].shape != given[n].shape)
-    if lost or extra or wrong:
-        first = f"it lacks {lost[0]}" if lost else ""
-        first = first or (f"{wrong[0]} has another shape" if wrong else f"it has {extra[0]} too")
-        raise InputError(
-            f"{source} does not hold weights of {architecture} ({first})",
-            "use a file of that architecture",
-        )
+    faults = [f"it lacks {name}" for name in sorted(needed - given.keys())]
+    faults += [f"{name} has another shape" for name in wrong]
+    faults += [f"it has {name} too" for name in sorted(given.keys() - own.keys())]
+    if faults:
+        detail = f"{source} does not hold weights of {architecture} ({faults[0]})"
+        raise InputError(detail, "use a file of that architecture")
     module.load_state_dict({n: t.to(own[n].dtype) for n, t in given.items()}, strict=False)
 
 
@@ -181,24 +167,19 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     """Tensors of a `.safetensors` file or of a torch file, which is read without running code."""
     try:
         if path.suffix == ".safetensors":
-            with safe_open(path, framework="pt") as file:
-                return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            return load_file(path)
         found = torch.load(path, map_location="cpu", weights_only=True)
+        if isinstance(found, dict) and isinstance(found.get("state_dict"), dict):
+            found = found["state_dict"]
+        if not isinstance(found, dict) or not all(isinstance(t, Tensor) for t in found.values()):
+            raise TypeError("it does not hold a dictionary of tensors")
     except Exception as error:  # torch raises many kinds on damaged files
         why = reason(error)[:200]
         if not isinstance(error, OSError):
             why = f"{type(error).__name__}: {why}"
         raise InputError(
             f"{shown(path)} cannot be read as weights ({why})",
-            "use a .safetensors file, or a .pth file that holds a dictionary of tensors",
+            "use a .safetensors file, or a .pth file that holds the state_dict of a module",
             field="path",
         ) from error
-    if isinstance(found, dict) and isinstance(found.get("state_dict"), dict):
-        found = found["state_dict"]
-    if not isinstance(found, dict) or not all(isinstance(t, Tensor) for t in found.values()):
-        raise InputError(
-            f"{shown(path)} does not hold a dictionary of tensors",
-            "save the state_dict of the module",
-            field="path",
-        )
     return {str(name).removeprefix("module."): tensor for name, tensor in found.items()}

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from cala.core.cala import TINY
 from cala.core.rows import Array
-from cala.encoders.onnx_loader import pooled
+from cala.encoders.base import pooled
 from cala.encoders.transform import Transform
 from cala.errors import InputError
 from cala.heads import Head

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cala.data.images import ImageSet, ImageSplit
-from cala.encoders.transform import Transform
+from cala.data.images import ImageSet
+from cala.encoders.transform import Transform, stack_rows
 from cala.encoders.weights import stated_training
 from cala.errors import InputError
 from cala.files import shown
@@ -89,7 +89,7 @@ def load_base(
     before = 0
     for part in (rows.train, rows.holdout):
         advanced = partial(lambda before, done: advance(before + done, total), before)
-        tensors.append(stack(images.train, part, stored, advanced))
+        tensors.append(stack_rows(images.train, part, stored, advanced))
         tensors.append(torch.from_numpy(rows.labels[part]))
         before += len(part)
     return BaseImages(*tensors)
@@ -99,22 +99,6 @@ def stored_transform(recipe: Recipe) -> Transform:
     """How images are stored in memory: larger than the encoder sees them if they are cropped."""
     side = max(recipe.store, recipe.transform.size)
     return replace(recipe.transform, size=side, resize=max(recipe.transform.resize, side))
-
-
-def stack(
-    split: ImageSplit,
-    rows: NDArray[np.int64],
-    transform: Transform,
-    advance: Callable[[int], None] = lambda done: None,
-) -> torch.Tensor:
-    """Some images of a set as one tensor: (n, s, s, 3) uint8."""
-    out = torch.empty((len(rows), transform.size, transform.size, 3), dtype=torch.uint8)
-    start = 0
-    for batch in split.batches(256, rows):
-        out[start : start + len(batch)] = transform.stack(batch)
-        start += len(batch)
-        advance(start)
-    return out
 
 
 @dataclass(frozen=True)
