@@ -20,7 +20,7 @@ import torch
 from cala.benchmark.scoring import run_draw
 from cala.data.embeddings import Embeddings
 from cala.data.images import ImageSplit
-from cala.data.protocol import canonical_draw, canonical_rows, load_protocol, with_rows
+from cala.data.protocol import canonical_draw, load_protocol, with_rows
 from cala.data.sets import open_images
 from cala.encoders.base import Encoder
 from cala.encoders.leakage import held_out
@@ -61,7 +61,8 @@ def main() -> None:
     labels = images.train.labels
     held = held_out(images.train, range(protocol.base), trained)
     assert held is not None, "train with --holdout"
-    shots = np.concatenate([np.ravel(s) for s in canonical_rows(protocol, images).rows])
+    found = with_rows(protocol, images.train.names, labels, options.data)
+    shots = np.concatenate([np.ravel(rows) for rows in canonical_draw(found).rows])
     rng = np.random.default_rng(0)
     train, query = [], []
     for label in range(len(images.classes)):
@@ -85,7 +86,7 @@ def main() -> None:
             x_train=x_train, y_train=labels[train], x_test=x_query, y_test=labels[query],
             names_train=[images.train.names[i] for i in train],
         )  # fmt: skip
-        ready = with_rows(protocol, data, "dev")
+        ready = with_rows(protocol, data.names_train, data.y_train, "dev")
         for metric in ("cosine", "whitened"):
             head = make_head("nearest-mean", metric=metric)
             base = data.y_train < protocol.base
