@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import inspect
 import signal
 import sys
 import threading
@@ -69,22 +68,6 @@ for _command in (
     app.command(name="eval" if _command is evaluate.evaluate else None)(_command)
 app.add_typer(data.app, name="data")
 app.add_typer(cache.app, name="cache")
-
-
-def flow(commands: typer.Typer) -> None:
-    """Help texts as paragraphs of one line each, for the terminal to wrap, whatever its width."""
-    for command in commands.registered_commands:
-        text = inspect.getdoc(command.callback) or ""
-        paragraphs = text.split("\n\n")
-        kept = "\b"  # begins a paragraph whose lines are meant as they are
-        joined = (p if p.startswith(kept) else " ".join(p.split()) for p in paragraphs)
-        command.help = "\n\n".join(joined)
-    for group in commands.registered_groups:
-        if group.typer_instance is not None:
-            flow(group.typer_instance)
-
-
-flow(app)
 
 
 class Stopped(BaseException):

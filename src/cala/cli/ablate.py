@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import typer
 
 from cala.cli import bench
-from cala.cli.options import DATASET, BenchOptions, comma_separated, with_options
+from cala.cli.options import DATASET, BenchOptions, comma_separated, print_json, with_options
 
 
 @with_options
@@ -58,14 +56,14 @@ def ablate(
     out = bench.run_folder(task, usual, options, f"-{what}{'-retrain' * retrain}")
     fit = TrainedOnce() if what == "gamma" and not retrain else None
     records = []
-    with bench.Runner(task, options.silent, target) as runner:
+    with bench.open_runner(task, options.silent, target) as runner:
         for value, config in configs.items():
             title = f"{what}={value}"
             done = runner.run(config, out / title, title, fit, out / "courses")
             records += [replace(r, method=title) for r in done.results.records]
     found = Results(records)
     if options.as_json:
-        typer.echo(json.dumps(found.as_json(), indent=1, ensure_ascii=False))
+        print_json(found.as_json())
         return
     meaning = "γ of Eq. 8, trained again for each value" if retrain else CHOICES[what].meaning
     screen = console()

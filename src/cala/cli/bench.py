@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,6 @@ from cala.cli.progress import Bars
 from cala.errors import InputError
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from cala.benchmark.config import RunConfig
     from cala.benchmark.execute import FinishedRun
     from cala.benchmark.notes import RunNote
@@ -42,19 +41,7 @@ def load(dataset: str, methods: list[str], options: BenchOptions) -> BenchTask:
             field="encoder",
         )
 
-    def encoded(encoder: str) -> Encoding:
-        return Encoding(
-            encoder=encoder,
-            data=options.data,
-            kind=options.kind,
-            test=options.test,
-            tta=options.tta,
-            views=options.views,
-            shot_views=options.shot_views,
-            fakes=options.fakes,
-            device=options.device,
-        )
-
+    how = {f.name: getattr(options, f.name) for f in fields(Encoding) if f.name != "encoder"}
     named = encoders.default
     if named is None and _implies_encoding(dataset, methods, files, encoders, options):
         named = Encoding.encoder
@@ -65,12 +52,12 @@ def load(dataset: str, methods: list[str], options: BenchOptions) -> BenchTask:
             field="shot_views",
         )
     per_host: dict[str, Path | Encoding] = {h: Path(file) for h, file in files.per_host.items()}
-    per_host |= {host: encoded(encoder) for host, encoder in encoders.per_host.items()}
+    per_host |= {h: Encoding(encoder, **how) for h, encoder in encoders.per_host.items()}
     with progress_bar("encoding", options.silent) as advance:
         return load_task(
             dataset,
             None if files.default is None else Path(files.default),
-            encoding=None if named is None else encoded(named),
+            encoding=None if named is None else Encoding(named, **how),
             per_host=per_host,
             methods=methods,
             draws=options.draws,
@@ -138,28 +125,32 @@ def run_folder(task: BenchTask, config: RunConfig, options: BenchOptions, what: 
     return Path("runs") / f"{name}-{digest(resolved)}"
 
 
+@contextmanager
+def open_runner(
+    task: BenchTask, quiet: bool, target: ClusterAddress | None = None
+) -> Iterator[Runner]:
+    """A runner in this process, or on a cluster that it is connected to meanwhile."""
+    if target is None:
+        yield Runner(task, quiet)
+        return
+    from cala.benchmark.ray_cells import RayCells
+    from cala.cluster.ray_cluster import connected
+
+    with connected(target) as cluster:
+        yield Runner(task, quiet, RayCells(cluster))
+
+
+@dataclass
 class Runner:
-    """Runs configurations of one task, here or on a cluster; each note is printed once.
+    """Runs configurations of one task; each note is printed once.
 
     Progress and notes go to stderr: stdout is for results.
     """
 
-    def __init__(self, task: BenchTask, quiet: bool, target: ClusterAddress | None = None) -> None:
-        self.task, self.quiet, self.target = task, quiet, target
-        self._cells: Cells | None = None
-        self._open = ExitStack()
-        self._noted: set[RunNote] = set()
-
-    def __enter__(self) -> Self:
-        if self.target is not None:
-            from cala.benchmark.ray_cells import RayCells
-            from cala.cluster.ray_cluster import connected
-
-            self._cells = RayCells(self._open.enter_context(connected(self.target)))
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._open.close()
+    task: BenchTask
+    quiet: bool
+    cells: Cells | None = None
+    noted: set[RunNote] = field(default_factory=set)
 
     def run(
         self,
@@ -178,9 +169,9 @@ class Runner:
         with _CellBar(title, self.quiet) as bar, progress_to(bar.read):
 
             def note(found: RunNote) -> None:
-                if found not in self._noted:
+                if found not in self.noted:
                     bar.print(f"note: {found.text}")
-                self._noted.add(found)
+                self.noted.add(found)
 
             for found in self.task.notes:
                 note(found)
@@ -189,8 +180,8 @@ class Runner:
                 self.task,
                 out=out,
                 sessions=sessions,
-                fit=(None if self._cells else fit) or fit_configured,
-                cells=self._cells or run_cells,
+                fit=(None if self.cells else fit) or fit_configured,
+                cells=self.cells or run_cells,
                 watch=Watch(note, bar.status, bar.advance),
             )
 

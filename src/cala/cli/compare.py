@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from cala.cli import bench
-from cala.cli.options import REFERENCE, SUMMARY_AS_JSON
+from cala.cli.options import REFERENCE, SUMMARY_AS_JSON, print_json
 from cala.cli.photos import note
 from cala.errors import InputError
 from cala.files import shown
@@ -77,7 +77,7 @@ def compare(
             for method in methods:
                 if method in apart:
                     methods[method] |= {"difference_to": None, "difference": None}
-        typer.echo(json.dumps(found, indent=1, ensure_ascii=False))
+        print_json(found)
         return
     brief_results = Results([replace(r, method=briefly[r.method]) for r in records])
     screen = console()

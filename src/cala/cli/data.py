@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from cala.cli.options import AS_JSON, KIND
+from cala.cli.options import AS_JSON, KIND, print_json
 from cala.cli.progress import progress
 from cala.files import counted, preview, shown
 
@@ -52,7 +51,7 @@ def check(
             path, dataset, **({} if max_pixels is None else {"max_pixels": max_pixels})
         )
     if as_json:
-        typer.echo(json.dumps(report.as_json(), indent=1, ensure_ascii=False))
+        print_json(report.as_json())
     else:
         typer.echo("\n".join(report_lines(report, limit)))
     raise typer.Exit(0 if report.ok else 1)

@@ -10,15 +10,13 @@ import typer
 
 from cala.cli.options import AS_JSON
 from cala.cli.photos import MODEL, REJECT, note, percent
+from cala.files import shown
 
 if TYPE_CHECKING:
     from cala.model import Model
 
 
-def show(
-    model: Path = MODEL,
-    as_json: bool = AS_JSON,
-) -> None:
+def show(model: Path = MODEL, as_json: bool = AS_JSON) -> None:
     """List a model's classes as they arrived, and every change.
 
     β is what the adapter adds to the logit of a new class; the closest class is the one with the
@@ -29,12 +27,11 @@ def show(
     from cala.model import load
     from cala.model.overview import overview
 
-    opened = load(model)
-    found = overview(opened)
+    found = overview(load(model))
     if as_json:
         typer.echo(json.dumps(found))
-        return
-    _print(found)
+    else:
+        _print(found)
 
 
 def undo(
@@ -52,8 +49,11 @@ def undo(
     from cala.store import Store
 
     store = Store(model)
-    version = store.redo() if redo else store.undo()
-    _report(load(model).cleared(), version, "redo" if redo else "undo", as_json)
+    if redo:
+        store.redo()
+    else:
+        store.undo()
+    _report(load(model).cleared(), "redo" if redo else "undo", as_json)
 
 
 def forget(
@@ -67,8 +67,7 @@ def forget(
     """
     from cala.model import load
 
-    opened = load(model).forget(name)
-    _report(opened, opened.version, "forget", as_json)
+    _report(load(model).forget(name), "forget", as_json)
 
 
 def rename(
@@ -83,8 +82,7 @@ def rename(
     """
     from cala.model import load
 
-    opened = load(model).rename(old, new)
-    _report(opened, opened.version, "rename", as_json)
+    _report(load(model).rename(old, new), "rename", as_json)
 
 
 def tune(
@@ -108,25 +106,22 @@ def tune(
     opened = load(model).tune(
         objective=objective, max_base_loss=max_base_loss, delta=delta, reject=reject
     )
-    _report(opened, opened.version, "tune", as_json)
+    _report(opened, "tune", as_json)
 
 
-def _report(opened: Model, version: int, action: str, as_json: bool) -> None:
-    from cala.files import shown
-
-    if as_json:
-        summary = {"model": str(opened.path), "version": version, "classes": opened.classes}
-        typer.echo(json.dumps({"action": action, **summary}))
-        return
+def _report(opened: Model, action: str, as_json: bool) -> None:
     from cala.model.overview import described
 
+    path, version, classes = opened.path, opened.version, opened.classes
+    if as_json:
+        summary = {"model": str(path), "version": version, "classes": classes}
+        typer.echo(json.dumps({"action": action, **summary}))
+        return
     done = described(opened.history())[-1][1]
-    count = len(opened.classes)
-    typer.echo(f"{shown(done)}; {shown(opened.path)} knows {count} classes (version {version})")
+    typer.echo(f"{shown(done)}; {shown(path)} knows {len(classes)} classes (version {version})")
 
 
 def _print(found: dict[str, Any]) -> None:
-    from cala.files import shown
     from cala.heads.auto import describe
 
     encoder, settings = found["encoder"], found["settings"]
@@ -140,8 +135,7 @@ def _print(found: dict[str, Any]) -> None:
     )
     if settings["report"]:
         typer.echo(f"chosen: {describe(settings['report'])}")
-    width = max(len(shown(one["name"])) for one in found["classes"])
-    width = min(max(width, 5), 40)
+    width = min(40, max(5, *(len(shown(one["name"])) for one in found["classes"])))
     typer.echo(f"\n{'class':{width}}  kind   photos       β  closest class")
     for one in found["classes"]:
         beta = f"{one['shift']:+.2f}" if one["kind"] == "new" else ""

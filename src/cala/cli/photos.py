@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
+
+from cala.cli.options import AS_JSON, DEVICE, options_class
+from cala.errors import InputError
+
+if TYPE_CHECKING:
+    from cala.model import Model
 
 MODEL = typer.Argument(..., help="The model: the folder that `cala fit` created.")
 SKIP_BAD = typer.Option(False, "--skip-bad", help="Skip photos that cannot be read.")
@@ -25,6 +33,23 @@ REJECT = typer.Option(
 )
 
 
+@options_class
+class LoadOptions:
+    """How a command opens a model, and what it prints."""
+
+    encoder: str | None = ENCODER
+    trust_encoder: str | None = TRUST
+    device: str = DEVICE
+    as_json: bool = AS_JSON
+    quiet: bool = QUIET_HINTS
+
+    def open(self, path: Path) -> Model:
+        from cala.model import load
+
+        given = {"encoder": self.encoder, "trust_encoder": self.trust_encoder}
+        return load(path, device=self.device, **given)
+
+
 def note(text: str) -> None:
     """Print something that the user should know, on stderr."""
     typer.echo(f"note: {text}", err=True)
@@ -42,8 +67,6 @@ def skip_bad_hint() -> Iterator[None]:
 
 
 def bad_photo(detail: str) -> Exception:
-    from cala.errors import InputError
-
     fix = "fix or remove it, or skip such photos with --skip-bad"
     return InputError(detail, fix, code="bad_image")
 

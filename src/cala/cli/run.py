@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import typer
 
 from cala.cli import bench
 from cala.cli.compare import find_method
-from cala.cli.options import DATASET, REFERENCE, BenchOptions, comma_separated, with_options
+from cala.cli.options import (
+    DATASET,
+    REFERENCE,
+    BenchOptions,
+    comma_separated,
+    print_json,
+    with_options,
+)
 from cala.cli.report import after_run
 
 METHODS = "nearest-mean,la,cala,cala-plus"
@@ -61,10 +67,10 @@ def run(
         task = replace(task, notes=(*task.notes, *left_out))
     config = bench.configured(task, listed, options)
     out = bench.run_folder(task, config, options)
-    with bench.Runner(task, options.silent, target) as runner:
+    with bench.open_runner(task, options.silent, target) as runner:
         done = runner.run(config, out)
     if options.as_json:
-        typer.echo(json.dumps(done.as_json(reference), indent=1, ensure_ascii=False))
+        print_json(done.as_json(reference))
     else:
         full = done.full_sessions
         bench.print_results(console(), done.results, options.split, reference, full)

@@ -66,8 +66,8 @@ class TrainOptions:
     )
     batch: int | None = typer.Option(None, min=1, help="Images per step, instead of the recipe's.")
     lr: float | None = typer.Option(None, help="Learning rate, instead of the recipe's.")
-    settings: list[str] = typer.Option(
-        [], "--set", help="Other settings of the recipe, such as cutout=8, jitter=0.4, policy=2."
+    settings: list[str] | None = typer.Option(
+        None, "--set", help="Other settings of the recipe, such as cutout=8, jitter=0.4, policy=2."
     )
     init: str | None = typer.Option(
         None, help="Weights to start from: a file, efficientnet-lite0 or resnet20-cifar100."
@@ -143,8 +143,7 @@ class TrainOptions:
                     "give names with a comma between them, as alice,fact",
                     field="method",
                 )
-        known = [name for name in methods if name is not None and name in SYSTEMS]
-        with_views = {name for name in known if "views" in SYSTEMS[name].changes}
+        with_views = [m for m in methods if m and m in SYSTEMS and "views" in SYSTEMS[m].changes]
         jobs = {}
         for method in methods:
             # Views are for those that have them, if one has.
@@ -177,16 +176,14 @@ def train(options: TrainOptions) -> None:
 
     target = parse_target(options.on)
     jobs = options.jobs()
-    if target is None and len(jobs) == 1:
-        for job in jobs.values():
-            train_one(job)
-        return
-    _check_grid(options, jobs)
+    several = len(jobs) > 1
+    if several or target is not None:
+        _check_grid(options, jobs)
     if target is not None:
         train_on_cluster(options, jobs, target)
         return
     for name, job in jobs.items():
-        if not options.quiet:
+        if several and not options.quiet:
             typer.echo(name, err=True)
         train_one(job)
 

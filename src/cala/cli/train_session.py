@@ -120,7 +120,7 @@ def choose_recipe(options: TrainOptions, images: ImageSet) -> Recipe:
     epochs = options.epochs
     if epochs is not None:
         chosen = chosen.changed(epochs=epochs) if epochs <= 0 else chosen.lasting(epochs)
-    return chosen.with_settings(options.settings)
+    return chosen.with_settings(options.settings or ())
 
 
 def _smaller_batch(
