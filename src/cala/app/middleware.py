@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import hmac
-import ipaddress
 import re
 import socket
 import time
@@ -16,7 +15,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cala.app.problems import Problem, busy, unexpected
-from cala.app.settings import LOCAL, Limits, Settings
+from cala.app.settings import LOCAL, Limits, Settings, ip_address
 from cala.files import shown
 
 TEACH, READ = "teach", "read"
@@ -79,7 +78,7 @@ class Guard:
     def _check_host(self, headers: Headers) -> None:
         """A name that an attacker's DNS answers with our address is not ours."""
         name = _host(headers.get("host", ""))
-        if name not in self.hosts and not _is_ip(name):
+        if name not in self.hosts and ip_address(name) is None:
             raise Problem(
                 "wrong_host",
                 f"this service is not called '{shown(name)[:100]}'",
@@ -92,9 +91,9 @@ class Guard:
         if method in SAFE:
             return
         site, origin = headers.get("sec-fetch-site"), headers.get("origin")
-        foreign = site is not None and site not in ("same-origin", "none")
-        if origin is not None and _place(origin) != headers.get("host", "").lower():
-            foreign = True
+        foreign = site not in (None, "same-origin", "none")
+        if origin is not None:
+            foreign |= _place(origin) != headers.get("host", "").lower()
         if foreign:
             raise Problem(
                 "cross_origin",
@@ -161,13 +160,6 @@ def _place(origin: str) -> str:
         return urlsplit(origin).netloc.lower()
     except ValueError:
         return ""
-
-
-def _is_ip(name: str) -> bool:
-    try:
-        return bool(ipaddress.ip_address(name))
-    except ValueError:
-        return False
 
 
 class BodyLimit:

@@ -15,7 +15,7 @@ import numpy as np
 from fastapi import FastAPI, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from cala.app.archive import labelled_members
+from cala.app.archive import labelled_photos
 from cala.app.factory import bare_app, create_app
 from cala.app.problems import Problem, as_problem, unexpected
 from cala.app.schemas import Collected, Start, photo_body
@@ -81,9 +81,7 @@ class SetupJob:
         """Take more photos of known classes: of the request itself, or of an archive in it."""
         self._check_collecting()
         self.error = None
-        archive = sent.archive
-        uploads = sent.labelled() if archive is None else labelled_members(archive, self.limits)
-        errors = await self._work(lambda: self._keep(uploads))
+        errors = await self._work(lambda: self._keep(labelled_photos(sent, self.limits)))
         return {**self.status(), "errors": errors}
 
     async def restart(self) -> dict[str, Any]:
@@ -237,11 +235,8 @@ def _routes(app: FastAPI, job: SetupJob) -> None:
     @app.post("/v1/start/photos", response_model=Collected, openapi_extra=body)
     async def photos(request: Request) -> Any:
         """Photos of the first classes, with one `labels` each, or a zip file `archive`."""
-        sent = await read_request(request, job.limits, job.limits.check)
-        try:
+        async with read_request(request, job.limits, job.limits.check) as sent:
             return await job.collect(sent)
-        finally:
-            await sent.close()
 
     @app.delete("/v1/start/photos", response_model=Start)
     async def restart() -> Any:

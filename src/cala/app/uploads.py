@@ -8,11 +8,12 @@ import binascii
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, BinaryIO
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
@@ -20,7 +21,6 @@ from starlette.requests import Request
 from cala.app.problems import Problem, invalid, media_type, wrong_media_type
 from cala.app.settings import Limits
 from cala.files import shown
-from cala.model.version import plain_name
 
 IMAGES = "images"
 LONGEST_NAME = 200
@@ -38,10 +38,8 @@ Name = Annotated[Text, Field(max_length=LONGEST_NAME)]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
-class PhotoItem(BaseModel):
+class PhotoItem(BaseModel, extra="forbid", strict=True):
     """A photo in JSON: its data, or the id of one that was sent before."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     data: str | None = Field(None, description="The file in base64")
     id: Digest | None = Field(None, description="SHA-256 of a photo that was sent before")
@@ -55,10 +53,8 @@ class PhotoItem(BaseModel):
         return self
 
 
-class PhotoBody(BaseModel):
+class PhotoBody(BaseModel, extra="forbid", strict=True):
     """The JSON body of a request that brings photos."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     images: list[PhotoItem] = Field(min_length=1)
 
@@ -85,48 +81,34 @@ class Upload:
 
 @dataclass(frozen=True)
 class Sent:
-    """A request's photos and the name of their class; `archive` is a zip file of labelled photos.
-
-    form : to be closed when the archive has been read
-    """
+    """A request's photos and the name of their class, or a zip file of labelled photos."""
 
     photos: tuple[Upload, ...]
     name: str = ""
     archive: BinaryIO | None = None
-    form: FormData | None = None
-
-    def labelled(self) -> Sequence[Upload]:
-        """The photos, each of which says what it shows."""
-        for upload in self.photos:
-            if not plain_name(upload.label):
-                fix = "send one 'labels' for each photo, or a label in each JSON object"
-                raise bad(upload.field, f"{upload.name} has no label", fix)
-        return self.photos
-
-    async def close(self) -> None:
-        if self.form is not None:
-            await self.form.close()
 
 
+@asynccontextmanager
 async def read_request(
     request: Request, limits: Limits, most: int, body: type[PhotoBody] = PhotoBody
-) -> Sent:
+) -> AsyncIterator[Sent]:
     """multipart/form-data with files called `images`, or JSON with photos in base64.
 
-    A zip file is taken where labelled photos are, that is with `most` = `limits.check`.
+    A zip file is taken where labelled photos are, that is with `most` = `limits.check`, and can be
+    read until the block ends.
     """
     kind = media_type(request)
     if kind == "application/json":
         data = await _json_body(request, limits)
-        return await asyncio.to_thread(_from_json, data, limits, most, body)
+        yield await asyncio.to_thread(_from_json, data, limits, most, body)
+        return
     if kind != "multipart/form-data":
         raise wrong_media_type(kind, FORMS)
     form = await _form(request, most)
     try:
-        return await _from_form(form, limits, most, body)
-    except BaseException:
+        yield await _from_form(form, limits, most, body)
+    finally:
         await form.close()
-        raise
 
 
 async def _json_body(request: Request, limits: Limits) -> bytes:
@@ -240,7 +222,7 @@ async def _from_form(form: FormData, limits: Limits, most: int, body: type[Photo
         raise bad("labels", detail, "send one label for each photo, in the same order")
     if labels:
         photos = [replace(one, label=label) for one, label in zip(photos, labels, strict=True)]
-    return Sent(tuple(photos), getattr(checked, "name", ""), archive, form)
+    return Sent(tuple(photos), getattr(checked, "name", ""), archive)
 
 
 def _upload(data: bytes, name: str, place: str, limits: Limits) -> Upload:
