@@ -79,12 +79,9 @@ class Guard:
         """A name that an attacker's DNS answers with our address is not ours."""
         name = _host(headers.get("host", ""))
         if name not in self.hosts and ip_address(name) is None:
-            raise Problem(
-                "wrong_host",
-                f"this service is not called '{shown(name)[:100]}'",
-                "use its IP address, or start it with --allow-host NAME",
-                field="Host",
-            )
+            detail = f"this service is not called '{shown(name)[:100]}'"
+            fix = "use its IP address, or start it with --allow-host NAME"
+            raise Problem("wrong_host", detail, fix, field="Host")
 
     def _check_origin(self, method: str, headers: Headers) -> None:
         """Another site's page cannot teach in the name of whoever looks at it."""
@@ -95,12 +92,9 @@ class Guard:
         if origin is not None:
             foreign |= _place(origin) != headers.get("host", "").lower()
         if foreign:
-            raise Problem(
-                "cross_origin",
-                f"a page of another site ({shown(origin or site)[:100]}) sent this",
-                "use the page of this service, or a program that is not a browser",
-                field="Origin",
-            )
+            detail = f"a page of another site ({shown(origin or site)[:100]}) sent this"
+            fix = "use the page of this service, or a program that is not a browser"
+            raise Problem("cross_origin", detail, fix, field="Origin")
 
     def _right(self, method: str, path: str, headers: Headers) -> str:
         """`teach` or `read`; raises where the token does not grant what is asked."""
@@ -110,20 +104,14 @@ class Guard:
         if path in OPEN or path.startswith("/static/"):
             return has or READ
         if not has:
-            raise Problem(
-                "token_needed",
-                "the token is missing or wrong",
-                "send the header 'Authorization: Bearer TOKEN'",
-                field="Authorization",
-                headers={"www-authenticate": "Bearer"},
-            )
+            detail = "the token is missing or wrong"
+            fix = "send the header 'Authorization: Bearer TOKEN'"
+            wanted = {"www-authenticate": "Bearer"}
+            raise Problem("token_needed", detail, fix, field="Authorization", headers=wanted)
         if has == READ and method not in SAFE and path not in ASKING:
-            raise Problem(
-                "read_only",
-                "this token may ask and not teach",
-                "use the token that the service was started with, not the read token",
-                field="Authorization",
-            )
+            detail = "this token may ask and not teach"
+            fix = "use the token that the service was started with, not the read token"
+            raise Problem("read_only", detail, fix, field="Authorization")
         return has
 
     def _granted(self, headers: Headers) -> str:

@@ -142,7 +142,7 @@ def router(service: Service) -> APIRouter:
             "classes": len(snapshot.names),
             "known": current.n_known,
             "new": len(snapshot.names) - current.n_known,
-            "right": request.scope.get("cala.right", "teach"),
+            "right": request.scope["cala.right"],
             "keeps_thumbnails": service.settings.thumbnails,
             "can_undo": snapshot.present.undo > 0,
             "can_redo": snapshot.present.redo > 0,

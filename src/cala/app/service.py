@@ -8,7 +8,6 @@ snapshot is exchanged before the change is answered.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -22,9 +21,9 @@ from cala.app.archive import labelled_photos
 from cala.app.idempotency import KnownRequests, RequestKey
 from cala.app.middleware import Metrics
 from cala.app.photo_encoder import Encoded, PhotoEncoder
-from cala.app.problems import Problem, as_problem, damaged, without_path
+from cala.app.problems import LOG, Problem, as_problem, damaged, without_path
 from cala.app.settings import Settings
-from cala.app.snapshot import Snapshot
+from cala.app.snapshot import Snapshot, pictures
 from cala.app.uploads import Sent, Upload
 from cala.errors import CalaError
 from cala.files import stamp
@@ -35,7 +34,6 @@ from cala.model.version import ModelVersion, check_name
 from cala.store import Present
 from cala.store.store import CURRENT
 
-LOG = logging.getLogger("cala.serve")
 READERS = 2
 PART, PART_BYTES = 4, 32 << 20  # of a large request, before others have their turn
 CHECKS = 2  # large requests at a time; others wait
@@ -159,7 +157,7 @@ class Service:
             thumbnails=(lambda: put_thumbnails(self.model.path, copies)) if copies else None,
             about=about,
         )
-        self._exchange(Snapshot.read(self.model.store, self.model.current, added.version))
+        self._exchange()
         self.metrics.taught.inc(sum(added.photos.values()))
         answer = {**told, "version": added.version}
         self.known.keep(asked, answer)
@@ -204,24 +202,24 @@ class Service:
 
     def _changed(self, change: Callable[[], object]) -> dict[str, Any]:
         change()
-        now = Snapshot.read(self.model.store)
-        self._exchange(now)
+        now = self._exchange()
         return {"version": now.version, "classes": len(now.names), "change": now.journal[-1]}
 
-    def _exchange(self, snapshot: Snapshot) -> None:
-        """Nobody else has written meanwhile, so the stamp is that of this snapshot."""
+    def _exchange(self) -> Snapshot:
+        """Show readers what was just changed; the store is held, so nobody has written since."""
+        store = self.model.store
         with suppress(OSError):
             self._stamp = stamp(self.model.path / CURRENT)
-        self.snapshot = snapshot
+        self.snapshot = Snapshot(self.model.current, store.present(), pictures(store))
+        return self.snapshot
 
     # Other processes
 
     async def follow(self) -> None:
         """Take over what `cala add` and others do to the model while it is served."""
-        loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(POLL)
-            await loop.run_in_executor(self._writer, self._refresh)
+            await self._run(self._writer, self._refresh)
 
     def _refresh(self) -> None:
         try:
@@ -231,7 +229,7 @@ class Service:
                 return
             fresh = Snapshot.read(self.model.store)
             fresh.model.encoder.check_same(self.snapshot.model.encoder, self.model.path)
-            self.model.reload()
+            self.model.current = fresh.model
             self._stamp, self.snapshot, self.fault = found, fresh, None
         except (CalaError, OSError) as error:
             if self.fault is None:

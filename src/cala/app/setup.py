@@ -100,7 +100,7 @@ class SetupJob:
         self._check_collecting()
         self._check_classes()
         self.state, self.error = LEARNING, None
-        self._task = asyncio.get_running_loop().create_task(self._learn())
+        self._task = asyncio.create_task(self._learn())
         return self.status()
 
     def _check_classes(self) -> None:
@@ -228,7 +228,7 @@ def _routes(app: FastAPI, job: SetupJob) -> None:
     @app.get(START, response_model=Start)
     async def start(request: Request) -> Any:
         """The photos that have arrived, and how far the model is."""
-        return {**job.status(), "right": request.scope.get("cala.right", "teach")}
+        return {**job.status(), "right": request.scope["cala.right"]}
 
     body = photo_body(labelled=True)
 

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, BinaryIO
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
@@ -156,7 +156,7 @@ def _from_item(item: PhotoItem, place: str, limits: Limits) -> Upload:
         data = base64.b64decode(item.data, validate=True)
     except (binascii.Error, ValueError) as error:
         raise bad(f"{place}.data", "the data is not base64", "encode the file's bytes") from error
-    return replace(_upload(data, item.name, place, limits), label=item.label)
+    return _upload(data, item.name, place, limits, item.label)
 
 
 class _TooManyParts(MultiPartException):
@@ -181,12 +181,9 @@ async def _form(request: Request, most: int) -> FormData:
     except _TooManyParts as error:
         raise too_many(most) from error
     except (MultiPartException, ValueError, LookupError) as error:  # such as an odd character set
-        raise Problem(
-            "bad_request",
-            f"the form cannot be read ({shown(error)[:200]})",
-            "send multipart/form-data as browsers and curl -F do",
-            field="body",
-        ) from error
+        detail = f"the form cannot be read ({shown(error)[:200]})"
+        fix = "send multipart/form-data as browsers and curl -F do"
+        raise Problem("bad_request", detail, fix, field="body") from error
 
 
 async def _from_form(form: FormData, limits: Limits, most: int, body: type[PhotoBody]) -> Sent:
@@ -211,24 +208,22 @@ async def _from_form(form: FormData, limits: Limits, most: int, body: type[Photo
     texts.pop("labels", None)
     stand_in = [{"id": "0" * 64}] if files or archive is not None else []
     checked = _checked(body, {**texts, IMAGES: stand_in})
+    if labels and len(labels) != len(files):
+        detail = f"there are {len(labels)} labels for {len(files)} photos"
+        raise bad("labels", detail, "send one label for each photo, in the same order")
     photos: list[Upload] = []
-    for place, file in enumerate(files):
+    for place, (file, label) in enumerate(zip(files, labels or [""] * len(files), strict=True)):
         data = await file.read(limits.file + 1)
         await file.close()
         name, field = file.filename or "", f"{IMAGES}[{place}]"
-        photos.append(await asyncio.to_thread(_upload, data, name, field, limits))
-    if labels and len(labels) != len(photos):
-        detail = f"there are {len(labels)} labels for {len(photos)} photos"
-        raise bad("labels", detail, "send one label for each photo, in the same order")
-    if labels:
-        photos = [replace(one, label=label) for one, label in zip(photos, labels, strict=True)]
+        photos.append(await asyncio.to_thread(_upload, data, name, field, limits, label))
     return Sent(tuple(photos), getattr(checked, "name", ""), archive)
 
 
-def _upload(data: bytes, name: str, place: str, limits: Limits) -> Upload:
+def _upload(data: bytes, name: str, place: str, limits: Limits, label: str = "") -> Upload:
     if len(data) > limits.file:
         raise _file_too_large(place, limits)
-    return Upload(_display(name, place), place, hashlib.sha256(data).hexdigest(), data)
+    return Upload(_display(name, place), place, hashlib.sha256(data).hexdigest(), data, label)
 
 
 def _display(name: str, place: str) -> str:

@@ -35,22 +35,17 @@ def load(dataset: str, methods: list[str], options: BenchOptions) -> BenchTask:
     encoders = parse_host_option("--encoder", options.encoder or (), methods)
     both = [host for host in files.per_host if host in encoders.per_host]
     if both:
-        raise InputError(
-            f"{both[0]}=… is given to --embeddings and to --encoder",
-            "give one of them",
-            field="encoder",
-        )
+        detail = f"{both[0]}=… is given to --embeddings and to --encoder"
+        raise InputError(detail, "give one of them", field="encoder")
 
     how = {f.name: getattr(options, f.name) for f in fields(Encoding) if f.name != "encoder"}
     named = encoders.default
     if named is None and _implies_encoding(dataset, methods, files, encoders, options):
         named = Encoding.encoder
     if options.shot_views and named is None and not encoders.per_host:
-        raise InputError(
-            "--shot-views is for images to encode",
-            "give it to `cala encode`, which writes it into the embeddings file",
-            field="shot_views",
-        )
+        detail = "--shot-views is for images to encode"
+        fix = "give it to `cala encode`, which writes it into the embeddings file"
+        raise InputError(detail, fix, field="shot_views")
     per_host: dict[str, Path | Encoding] = {h: Path(file) for h, file in files.per_host.items()}
     per_host |= {h: Encoding(encoder, **how) for h, encoder in encoders.per_host.items()}
     with progress_bar("encoding", options.silent) as advance:
@@ -88,12 +83,8 @@ def _implies_encoding(
         return needed and not given
     asked = options.data is not None or options.kind is not None
     if asked and not needed:
-        raise InputError(
-            "--data and --as are for images to encode, and every method has an embeddings file of "
-            "its own",
-            "omit them",
-            field="data",
-        )
+        detail = "--data and --as are for images, but every method has its own embeddings file"
+        raise InputError(detail, "omit them", field="data")
     return asked or (needed and files.default is None and Path(dataset).is_dir())
 
 

@@ -48,25 +48,23 @@ def compare(
 
     called = _called(find_runs(runs))
     short = short_names(list(called))
+    stored = {name: read_run(path) for name, path in called.items()}
     records, briefly, aliases = [], {}, {}
     images: dict[str, Path] = {}  # the run that a method is of
-    stored: list[StoredRun] = []
-    for name, path in called.items():
-        run = read_run(path)
+    for name, run in stored.items():
         for text in run.damage:
             note(f"{shown(name)}: {text}")
-        stored.append(run)
         for record in run.records:
             full, brief = (f"{n}: {record.method}" for n in (name, short[name]))
             if len(called) == len(runs) == 1:
                 full = brief = record.method
             records.append(replace(record, method=full))
             briefly[full], aliases[full] = brief, (brief, record.method)
-            images[full] = path
+            images[full] = run.path
     if not records:
         raise InputError("these runs have no finished cell", "finish them with cala run")
     chosen = next(iter(images)) if reference is None else find_method(reference, aliases)
-    known = draws_and_images(stored)
+    known = draws_and_images(list(stored.values()))
     apart = [method for method in images if known[images[method]] != known[images[chosen]]]
     if apart:
         names = ", ".join(briefly[method] for method in apart)
@@ -134,13 +132,11 @@ def find_method(given: str, aliases: Mapping[str, Sequence[str]]) -> str:
     if given in aliases:
         return given
     found = [method for method, names in aliases.items() if given in names]
-    if len(found) > 1:
-        listed = ", ".join(f"'{method}'" for method in found)
-        raise InputError(
-            f"reference {given!r} is in several runs", f"give one of {listed}", field="reference"
-        )
     if not found:
         check_choice("reference", given, aliases)
+    if len(found) > 1:
+        fix = f"give one of {', '.join(map(repr, found))}"
+        raise InputError(f"reference {given!r} is in several runs", fix, field="reference")
     return found[0]
 
 

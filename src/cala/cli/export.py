@@ -7,6 +7,7 @@ from pathlib import Path
 
 import typer
 
+import cala
 from cala.cli.options import AS_JSON
 from cala.cli.photos import ENCODER, MODEL, QUIET_HINTS, TRUST
 from cala.files import shown
@@ -29,9 +30,8 @@ def export(
     Example: cala export birds --onnx birds.onnx
     """
     from cala.export import export_onnx
-    from cala.model import load
 
-    opened = load(model, encoder=encoder, trust_encoder=trust_encoder)
+    opened = cala.load(model, encoder=encoder, trust_encoder=trust_encoder)
     done = export_onnx(opened, onnx, force=force)
     if as_json:
         found = {"model": model, "onnx": done.path, **vars(done)}

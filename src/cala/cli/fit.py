@@ -7,6 +7,7 @@ from pathlib import Path
 
 import typer
 
+import cala
 from cala.cli.options import AS_JSON, DEVICE, SHOT_VIEWS, options_class, with_options
 from cala.cli.photos import (
     KEEP_THUMBNAILS,
@@ -17,6 +18,7 @@ from cala.cli.photos import (
     note,
     skip_bad_hint,
 )
+from cala.cli.progress import counting, progress_bar
 from cala.files import counted, shown
 
 
@@ -71,11 +73,8 @@ def fit(
 
     Example: cala fit photos/known/ -o birds
     """
-    from cala.cli.progress import progress_bar
-    from cala.model import fit as make
-
     with skip_bad_hint(), progress_bar("photos and mixed images", quiet) as advance:
-        model = make(photos, out, **vars(options), advance=advance)
+        model = cala.fit(photos, out, **vars(options), advance=advance)
     if as_json:
         summary = {
             "model": str(out),
@@ -115,7 +114,6 @@ def add(
 
     Examples: cala add birds photos/new/ · cala add birds img*.jpg --as kingfisher
     """
-    from cala.cli.progress import counting
     from cala.model.photos import find_files, labelled_files
 
     opened = options.open(model)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+import cala
 from cala.cli.options import AS_JSON
 from cala.cli.photos import MODEL, REJECT, note, percent
 from cala.files import shown
@@ -24,10 +25,9 @@ def show(model: Path = MODEL, as_json: bool = AS_JSON) -> None:
 
     Example: cala show birds
     """
-    from cala.model import load
     from cala.model.overview import overview
 
-    found = overview(load(model))
+    found = overview(cala.load(model))
     if as_json:
         typer.echo(json.dumps(found))
     else:
@@ -45,7 +45,6 @@ def undo(
 
     Example: cala undo birds
     """
-    from cala.model import load
     from cala.store import Store
 
     store = Store(model)
@@ -53,7 +52,7 @@ def undo(
         store.redo()
     else:
         store.undo()
-    _report(load(model).cleared(), "redo" if redo else "undo", as_json)
+    _report(cala.load(model).cleared(), "redo" if redo else "undo", as_json)
 
 
 def forget(
@@ -65,9 +64,7 @@ def forget(
 
     Example: cala forget birds kingfisher
     """
-    from cala.model import load
-
-    _report(load(model).forget(name), "forget", as_json)
+    _report(cala.load(model).forget(name), "forget", as_json)
 
 
 def rename(
@@ -80,9 +77,7 @@ def rename(
 
     Example: cala rename birds kingfisher "common kingfisher"
     """
-    from cala.model import load
-
-    _report(load(model).rename(old, new), "rename", as_json)
+    _report(cala.load(model).rename(old, new), "rename", as_json)
 
 
 def tune(
@@ -101,9 +96,7 @@ def tune(
 
     Examples: cala tune birds --objective harmonic · cala tune birds --max-base-loss 0.01
     """
-    from cala.model import load
-
-    opened = load(model).tune(
+    opened = cala.load(model).tune(
         objective=objective, max_base_loss=max_base_loss, delta=delta, reject=reject
     )
     _report(opened, "tune", as_json)

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
+import cala
 from cala.cli.options import AS_JSON, DEVICE, options_class
 from cala.errors import InputError
-
-if TYPE_CHECKING:
-    from cala.model import Model
 
 MODEL = typer.Argument(..., help="The model: the folder that `cala fit` created.")
 SKIP_BAD = typer.Option(False, "--skip-bad", help="Skip photos that cannot be read.")
@@ -43,11 +40,9 @@ class LoadOptions:
     as_json: bool = AS_JSON
     quiet: bool = QUIET_HINTS
 
-    def open(self, path: Path) -> Model:
-        from cala.model import load
-
+    def open(self, path: Path) -> cala.Model:
         given = {"encoder": self.encoder, "trust_encoder": self.trust_encoder}
-        return load(path, device=self.device, **given)
+        return cala.load(path, device=self.device, **given)
 
 
 def note(text: str) -> None:
@@ -56,18 +51,18 @@ def note(text: str) -> None:
 
 
 @contextmanager
-def skip_bad_hint() -> Iterator[None]:
-    """Add to an error about a photo how to go on without it."""
+def skip_bad_hint(after: str = "") -> Iterator[None]:
+    """Add to an error about a photo how to go on without it; `after` is what to do first."""
     from cala.data.decoding import ImageError
 
     try:
         yield
     except ImageError as error:
-        raise bad_photo(str(error)) from error
+        raise bad_photo(str(error), after) from error
 
 
-def bad_photo(detail: str) -> Exception:
-    fix = "fix or remove it, or skip such photos with --skip-bad"
+def bad_photo(detail: str, after: str = "") -> Exception:
+    fix = f"fix or remove it, or skip it with --skip-bad{after}"
     return InputError(detail, fix, code="bad_image")
 
 

@@ -113,8 +113,8 @@ def _write_csv(path: Path, answers: Sequence[Prediction]) -> None:
     writer = csv.writer(text, lineterminator="\n")
     most = max((len(answer.top) for answer in answers), default=1)
     header = ["image", "label", "best", "kind", "probability", "familiarity", "unknown"]
-    for place in range(2, most + 1):
-        header += [f"label {place}", f"probability {place}"]
+    places = range(2, most + 1)
+    header += [f"{what} {place}" for place in places for what in ("label", "probability")]
     writer.writerow(header)
     for answer in answers:
         fits = "" if answer.familiarity != answer.familiarity else f"{answer.familiarity:.4f}"
@@ -126,9 +126,8 @@ def _write_csv(path: Path, answers: Sequence[Prediction]) -> None:
     try:
         write_text(path, text.getvalue())
     except (OSError, ValueError) as error:
-        raise InputError(
-            f"{shown(path)} cannot be written ({reason(error)})", "choose another", field="csv"
-        ) from error
+        detail = f"{shown(path)} cannot be written ({reason(error)})"
+        raise InputError(detail, "choose another", field="csv") from error
 
 
 def _plain(cell: str) -> str:
