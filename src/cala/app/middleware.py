@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import hmac
 import re
 import socket
@@ -14,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cala.app.problems import Problem, busy, unexpected
+from cala.app.problems import FORM, Problem, busy, media_type, unexpected
 from cala.app.settings import LOCAL, Limits, Settings, ip_address
 from cala.files import shown
 
@@ -22,7 +21,7 @@ TEACH, READ = "teach", "read"
 OPEN = ("/", "/docs", "/openapi.json", "/healthz", "/readyz", "/favicon.ico")
 ASKING = ("/v1/predict", "/v1/evaluate")  # sent by POST, and yet they change nothing
 SAFE = ("GET", "HEAD", "OPTIONS")
-LARGE = ("/v1/evaluate", "/v1/start/photos")
+LARGE = ("/v1/evaluate", "/v1/start/photos")  # forms may bring an archive
 HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
@@ -71,7 +70,7 @@ class Guard:
         except Problem as error:
             problem = error
         except Exception as error:
-            problem = _unexpected(error)
+            problem = unexpected(error)
         if not started:
             await problem.response()(scope, receive, sealed)
 
@@ -125,13 +124,6 @@ class Guard:
         return TEACH if teach else READ if read else ""
 
 
-def _unexpected(error: Exception) -> Problem:
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE):
-        detail = "the service has no room for this request"
-        return Problem("no_space", detail, "see its log: disk space and open files")
-    return unexpected(error)
-
-
 def _host(header: str) -> str:
     """The name in a Host header, without its port.
 
@@ -163,9 +155,11 @@ class BodyLimit:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        most = self.limits.archive if scope["path"] in LARGE else self.limits.body
+        headers = Headers(scope=scope)
+        large = scope["path"] in LARGE and media_type(headers) == FORM
+        most = self.limits.archive if large else self.limits.body
         deadline = time.monotonic() + self.limits.check_seconds
-        length = Headers(scope=scope).get("content-length", "0")
+        length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > most:
             raise _too_large(most)
         arrived, ended = 0, False

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from cala.app.archive import labelled_photos
 from cala.app.factory import bare_app, create_app
 from cala.app.problems import Problem, as_problem, unexpected
 from cala.app.schemas import Collected, Start, photo_body
-from cala.app.settings import Settings
+from cala.app.settings import Limits, Settings
 from cala.app.uploads import LONGEST_NAME, Sent, Upload, bad, read_request, too_many
 from cala.data.decoding import ImageError, decode_bytes
 from cala.data.images import FilePixels, ImageSet, ImageSplit
@@ -33,23 +34,19 @@ LONGEST_PLACE = 300
 START = "/v1/start"  # goes on to say that the model is ready
 COLLECTING, LEARNING, READY = "collecting", "learning", "ready"
 
+Make = Callable[..., Model]
+
 
 class SetupJob:
     """Photos wait under numbers in a temporary folder; none of their own names is used there.
 
-    ready : called with the model once it is made
+    make : makes the model `name` from photos, as `cala.fit` does; ready : is called with it
     """
 
     def __init__(
-        self,
-        path: Path,
-        settings: Settings,
-        ready: Callable[[Model], Awaitable[None]],
-        encoder: str | None = None,
-        device: str = "cpu",
+        self, name: str, limits: Limits, make: Make, ready: Callable[[Model], Awaitable[None]]
     ) -> None:
-        self.path, self.settings, self.limits = path, settings, settings.limits
-        self._ready, self._encoder, self._device = ready, encoder or DEFAULT_ENCODER, device
+        self.name, self.limits, self._make, self._ready = name, limits, make, ready
         self._worker = ThreadPoolExecutor(1, "cala-setup")
         self._task: asyncio.Task[None] | None = None
         self.state = COLLECTING
@@ -68,7 +65,7 @@ class SetupJob:
         """How far it is."""
         photos = list(self._photos)
         return {
-            "name": shown(self.path.name),
+            "name": shown(self.name),
             "state": self.state,
             "photos": len(photos),
             "classes": dict(Counter(label for _, _, label in photos)),
@@ -88,7 +85,7 @@ class SetupJob:
         """Drop the photos that have arrived."""
         self._check_collecting()
 
-        def clear() -> None:
+        def clear() -> None:  # in the worker, before a start that is asked for meanwhile
             self._folder.cleanup()
             self._clear()
 
@@ -132,14 +129,7 @@ class SetupJob:
             Path("this set"),
             lambda: "",
         )
-        return fit(
-            photos,
-            self.path,
-            encoder=self._encoder,
-            device=self._device,
-            keep_thumbnails=self.settings.thumbnails,
-            advance=self._advance,
-        )
+        return self._make(photos, advance=self._advance)
 
     def _advance(self, done: int, total: int) -> None:
         self._progress = (done, total)
@@ -194,10 +184,12 @@ class SetupApp:
     """An ASGI application: that of a model once there is one, until then one that asks for it."""
 
     def __init__(
-        self, path: Path, settings: Settings, encoder: str | None = None, device: str = "cpu"
+        self, path: Path, settings: Settings, encoder: str = DEFAULT_ENCODER, device: str = "cpu"
     ) -> None:
         self.settings = settings
-        self.job = SetupJob(path, settings, self._ready, encoder, device)
+        keep = settings.thumbnails
+        make = partial(fit, out=path, encoder=encoder, device=device, keep_thumbnails=keep)
+        self.job = SetupJob(path.name, settings.limits, make, self._ready)
         self._model_app: FastAPI | None = None
         self._open = AsyncExitStack()
         about = "There is no model yet: it is made from photos of its first classes."

@@ -18,7 +18,7 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
-from cala.app.problems import Problem, invalid, media_type, wrong_media_type
+from cala.app.problems import FORM, Problem, invalid, media_type, wrong_media_type
 from cala.app.settings import Limits
 from cala.files import shown
 
@@ -97,30 +97,17 @@ async def read_request(
     A zip file is taken where labelled photos are, that is with `most` = `limits.check`, and can be
     read until the block ends.
     """
-    kind = media_type(request)
+    kind = media_type(request.headers)
     if kind == "application/json":
-        data = await _json_body(request, limits)
-        yield await asyncio.to_thread(_from_json, data, limits, most, body)
+        yield await asyncio.to_thread(_from_json, await request.body(), limits, most, body)
         return
-    if kind != "multipart/form-data":
+    if kind != FORM:
         raise wrong_media_type(kind, FORMS)
     form = await _form(request, most)
     try:
         yield await _from_form(form, limits, most, body)
     finally:
         await form.close()
-
-
-async def _json_body(request: Request, limits: Limits) -> bytes:
-    """Base64 needs all of it in memory at once, so it is never as large as an archive may be."""
-    data = bytearray()
-    async for part in request.stream():
-        data += part
-        if len(data) > limits.body:
-            detail = f"the JSON is larger than {limits.body >> 20} MB"
-            fix = "send fewer photos at a time, or multipart/form-data"
-            raise Problem("too_large", detail, fix, field="body")
-    return bytes(data)
 
 
 def _from_json(data: bytes, limits: Limits, most: int, body: type[PhotoBody]) -> Sent:

@@ -12,7 +12,6 @@ import typer
 
 from cala import __version__
 from cala.cli import (
-    ablate,
     cache,
     compare,
     data,
@@ -62,7 +61,7 @@ def _root(
 for _command in (
     fit.fit, fit.add, predict.predict, evaluate.evaluate, manage.show, manage.undo, manage.forget,
     manage.rename, manage.tune, export.export, serve.serve, run.run, compare.compare,
-    ablate.ablate, report.report, train.train, encode.encode, lists.methods, lists.datasets,
+    run.ablate, report.report, train.train, encode.encode, lists.methods, lists.datasets,
     lists.encoders,
 ):  # fmt: skip
     app.command(name="eval" if _command is evaluate.evaluate else None)(_command)

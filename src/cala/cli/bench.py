@@ -216,26 +216,25 @@ def print_results(
     from cala.benchmark.tables import LEGEND, differences_table, results_table, session_notes
     from cala.cli.terminal import TerminalTable
 
+    tables = []
     if "canonical" in results.draws:
         title = f"Canonical draw, {split} images, percent"
-        screen.print(TerminalTable(results_table(results, ["canonical"], title)))
-        screen.print()
+        tables.append(results_table(results, ["canonical"], title))
     random = results.random_draws()
     if random:
         title = f"Mean of {len(random)} random draws, {split} images"
         title += f" (± 95 % interval {results.covered(random)})" * (len(random) > 1)
-        screen.print(TerminalTable(results_table(results, random, title)))
-        screen.print()
+        tables.append(results_table(results, random, title))
         chosen = reference or results.methods[0]
         others = [m for m in results.methods if m != chosen and m not in without]
         pairs = [(m, chosen) for m in others if results.shared_draws([m, chosen], random)]
         if pairs:
-            title = (
-                f"Difference to {chosen} on the same draws and images (≈: not distinguishable, the "
-                "interval includes 0)"
-            )
-            screen.print(TerminalTable(differences_table(results, random, pairs, title)))
-            screen.print()
+            meaning = "≈: not distinguishable, the interval includes 0"
+            title = f"Difference to {chosen} on the same draws and images ({meaning})"
+            tables.append(differences_table(results, random, pairs, title))
+    for table in tables:
+        screen.print(TerminalTable(table))
+        screen.print()
     for note in session_notes(results, random or results.draws, full_sessions):
         screen.print(Text(note))
     screen.print(Text(LEGEND))

@@ -29,10 +29,8 @@ def check(
         help="Folder or archive of a set, or embeddings (FILE.npz, NAME.shards, features:FILE).",
     ),
     dataset: str | None = KIND,
-    limit: int = typer.Option(5, "--limit", min=1, help="How many names to show per finding."),
-    max_pixels: int | None = typer.Option(
-        None, "--max-pixels", min=1, help="Refuse images with more pixels."
-    ),
+    limit: int = typer.Option(5, min=1, help="How many names to show per finding."),
+    max_pixels: int | None = typer.Option(None, min=1, help="Refuse images with more pixels."),
     as_json: bool = AS_JSON,
 ) -> None:
     """Show what PATH contains, and what is wrong with it.

@@ -36,7 +36,6 @@ DATASET = typer.Argument(
 )
 TEST = typer.Option(
     None,
-    "--test",
     help="Fraction of each class held out for testing, for a folder of photos without test/.",
 )
 KIND = typer.Option(
@@ -52,20 +51,17 @@ ALLOW_SEEN = typer.Option(
 )
 VIEWS = typer.Option(
     None,
-    "--views",
     min=1,
     help="For encoders that use several views of each image (savc): use at most this many; "
     "fewer are faster and less accurate.",
 )
 SHOT_VIEWS = typer.Option(
     0,
-    "--shot-views",
     min=0,
     help="Average each shot over itself, its mirror image and this many random crops.",
 )
 ON = typer.Option(
     "here",
-    "--on",
     metavar="WHERE",
     help="here (this process), ray or ray:HOST:PORT (a Ray cluster), or ray:local (several "
     "processes on this machine); needs the ray extra, see docs/cluster.md.",
@@ -120,7 +116,7 @@ class BenchOptions:
     shot: int | None = typer.Option(None, help="Shots per class.")
     sessions: int | None = typer.Option(None, help="Number of sessions.")
     order_seed: int | None = typer.Option(
-        None, "--order-seed", min=0, help="Seed for shuffling which classes are base."
+        None, min=0, help="Seed for shuffling which classes are base."
     )
     full_sessions: bool = typer.Option(
         False,
