@@ -49,8 +49,9 @@ def compare(
     called = _called(find_runs(runs))
     short = short_names(list(called))
     stored = {name: read_run(path) for name, path in called.items()}
+    known = draws_and_images(stored)
     records, briefly, aliases = [], {}, {}
-    images: dict[str, Path] = {}  # the run that a method is of
+    images: dict[str, str] = {}  # what draws and test images a method ran on
     for name, run in stored.items():
         for text in run.damage:
             note(f"{shown(name)}: {text}")
@@ -60,12 +61,11 @@ def compare(
                 full = brief = record.method
             records.append(replace(record, method=full))
             briefly[full], aliases[full] = brief, (brief, record.method)
-            images[full] = run.path
+            images[full] = known[name]
     if not records:
         raise InputError("these runs have no finished cell", "finish them with cala run")
     chosen = next(iter(images)) if reference is None else find_method(reference, aliases)
-    known = draws_and_images(list(stored.values()))
-    apart = [method for method in images if known[images[method]] != known[images[chosen]]]
+    apart = [method for method in images if images[method] != images[chosen]]
     if apart:
         names = ", ".join(briefly[method] for method in apart)
         note(f"other draws or test images than {briefly[chosen]}, so no differences: {names}")
@@ -87,18 +87,18 @@ def compare(
             screen.print(Text(f"{short[name]}: {shown(path)}"))
 
 
-def draws_and_images(runs: Sequence[StoredRun]) -> dict[Path, str]:
+def draws_and_images(runs: Mapping[str, StoredRun]) -> dict[str, str]:
     """For each run a text that is the same for runs with the same draws and test images.
 
     Rows count if all runs state them; older runs are known by numbers of images alone.
     """
-    stated = all("rows" in run.config for run in runs)
+    stated = all("rows" in run.config for run in runs.values())
     found = {}
-    for run in runs:
+    for name, run in runs.items():
         protocol = {k: v for k, v in run.config["protocol"].items() if k != "name"}
         counts = sorted({(record.session, record.n_images) for record in run.records})
         rows = run.config["rows"] if stated else None
-        found[run.path] = json.dumps([protocol, run.config.get("split"), rows, counts])
+        found[name] = json.dumps([protocol, run.config.get("split"), rows, counts])
     return found
 
 

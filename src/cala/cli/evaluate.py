@@ -71,19 +71,17 @@ def _print(found: Evaluation, most: int, strangers: list[str]) -> None:
             f"the model learned from {found.learned_from} of these photos: its results on them are "
             "too good"
         )
-    for text, share, count in (
-        ("known classes", found.known, found.counted("known")),
-        ("new classes", found.new, found.counted("new")),
-        ("all", found.accuracy, found.photos),
-    ):
-        if count:
-            typer.echo(f"{text:15} {percent(share):>7}  of {count:,} photos")
-    if found.hm == found.hm:
-        typer.echo(f"{'harmonic mean':15} {percent(found.hm):>7}")
-    if found.answered == found.answered and found.answered != found.accuracy:
-        typer.echo(
-            f"{'as answered':15} {percent(found.answered):>7}  where 'unknown' counts as wrong"
-        )
+    rows = [
+        ("known classes", found.known, f"of {found.counted('known'):,} photos"),
+        ("new classes", found.new, f"of {found.counted('new'):,} photos"),
+        ("all", found.accuracy, f"of {found.photos:,} photos"),
+        ("harmonic mean", found.hm, ""),
+    ]
+    if found.answered != found.accuracy:
+        rows.append(("as answered", found.answered, "where 'unknown' counts as wrong"))
+    for text, share, about in rows:
+        if share == share:  # NaN where there is nothing to say
+            typer.echo(f"{text:15} {percent(share):>7}  {about}".rstrip())
     if not found.photos:
         note("no folder is named like a class of the model: all of them are strangers")
     _print_unknown(found, strangers)
@@ -92,9 +90,8 @@ def _print(found: Evaluation, most: int, strangers: list[str]) -> None:
         typer.echo("\nmistaken most often:")
     for mistake in wrong:
         of = next(c.photos for c in found.classes if c.name == mistake.true)
-        typer.echo(
-            f"  {shown(mistake.true)} for {shown(mistake.taken_for)}: {mistake.photos} of {of}"
-        )
+        true, other = shown(mistake.true), shown(mistake.taken_for)
+        typer.echo(f"  {true} for {other}: {mistake.photos} of {of}")
 
 
 def _print_unknown(found: Evaluation, strangers: list[str]) -> None:
