@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from cala.app.problems import Problem
 from cala.files import shown
 from cala.model.overview import class_rows, relatives
@@ -55,11 +53,9 @@ class Snapshot:
 
         Numbers alone would be given again after an undo, so the first photo is part of it.
         """
-        photos = self.model.photos
-        owners, first = np.unique(photos.owner, return_index=True)
-        digest = {int(o): bytes(photos.digest[f]) for o, f in zip(owners, first, strict=True)}
         numbers = self.model.classifier.head_.classes
-        return tuple(f"{number}-{digest.get(number, b'').hex()[:12]}" for number in numbers)
+        first = {column: digests[0][:12] for column, digests in self.photos.items() if digests}
+        return tuple(f"{number}-{first.get(c, '')}" for c, number in enumerate(numbers))
 
     @cached_property
     def columns(self) -> dict[str, int]:
