@@ -104,11 +104,8 @@ def main() -> None:
         if error.errno not in FULL:
             raise
         where = f" for {shown(error.filename)}" if error.filename else ""
-        typer.echo(
-            f"error: {reason(error)}{where}: free some space or choose another folder, then rerun "
-            "the same command to resume",
-            err=True,
-        )
+        fix = "free some space or choose another folder, then rerun the same command to resume"
+        typer.echo(f"error: {reason(error)}{where}: {fix}", err=True)
         sys.exit(2)
     except (KeyboardInterrupt, Stopped):
         typer.echo("interrupted; rerun the same command to resume", err=True)

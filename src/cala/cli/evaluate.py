@@ -67,10 +67,8 @@ def evaluate(
 
 def _print(found: Evaluation, most: int, strangers: list[str]) -> None:
     if found.learned_from:
-        note(
-            f"the model learned from {found.learned_from} of these photos: its results on them are "
-            "too good"
-        )
+        count = found.learned_from
+        note(f"the model learned from {count} of these photos: its results on them are too good")
     rows = [
         ("known classes", found.known, f"of {found.counted('known'):,} photos"),
         ("new classes", found.new, f"of {found.counted('new'):,} photos"),
@@ -103,10 +101,8 @@ def _print_unknown(found: Evaluation, strangers: list[str]) -> None:
         typer.echo(f"\ncalled unknown by mistake: {', '.join(shares)} (asked for: {rate})")
     if judged.strange_photos:
         typer.echo(f"strangers ({preview(strangers)}):")
-        typer.echo(
-            f"  {percent(judged.strange)} of {judged.strange_photos:,} photos called unknown"
-        )
+        share = percent(judged.strange)
+        typer.echo(f"  {share} of {judged.strange_photos:,} photos called unknown")
     if judged.auroc == judged.auroc:
-        typer.echo(
-            f"  AUROC {judged.auroc:.3f}; {percent(judged.fpr95)} pass where 95 % of the others do"
-        )
+        passing = percent(judged.fpr95)
+        typer.echo(f"  AUROC {judged.auroc:.3f}; {passing} pass where 95 % of the others do")

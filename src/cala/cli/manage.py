@@ -117,20 +117,17 @@ def _report(opened: Model, action: str, as_json: bool) -> None:
 def _print(found: dict[str, Any]) -> None:
     from cala.heads.auto import describe
 
-    encoder, settings = found["encoder"], found["settings"]
+    classes, encoder, settings = found["classes"], found["encoder"], found["settings"]
     loss = settings["max_base_loss"]
     point = settings["objective"] if loss is None else f"known classes may lose {percent(loss)}"
-    typer.echo(
-        f"{shown(found['model'])}, version {found['version']}: {len(found['classes'])} classes"
-    )
-    typer.echo(
-        f"{shown(encoder['uri'])}, {settings['method']}, {point}, unknown at {settings['reject']}"
-    )
+    typer.echo(f"{shown(found['model'])}, version {found['version']}: {len(classes)} classes")
+    method, rate = settings["method"], settings["reject"]
+    typer.echo(f"{shown(encoder['uri'])}, {method}, {point}, unknown at {rate}")
     if settings["report"]:
         typer.echo(f"chosen: {describe(settings['report'])}")
-    width = min(40, max(5, *(len(shown(one["name"])) for one in found["classes"])))
+    width = min(40, max(5, *(len(shown(one["name"])) for one in classes)))
     typer.echo(f"\n{'class':{width}}  kind   photos       β  closest class")
-    for one in found["classes"]:
+    for one in classes:
         beta = f"{one['shift']:+.2f}" if one["kind"] == "new" else ""
         near = one["closest"]
         closest = f"{shown(near['name'])} ({near['cosine']:.2f})" if near else ""
