@@ -277,8 +277,9 @@ def test_tokens_and_rights(folder, caplog):
     ],
 )
 def test_settings_that_are_not_safe(settings):
-    with pytest.raises(InputError, match="token"):
+    with pytest.raises(InputError) as refused:
         Settings(**settings)
+    assert refused.value.field in ("token", "read_token")
 
 
 def test_busy(folder):
@@ -359,8 +360,9 @@ def test_all_requests_together_bring_too_much():
     async def both() -> None:
         first = asyncio.create_task(ask("first"))
         await arrived.wait()
-        with pytest.raises(Problem, match="too much"):
+        with pytest.raises(Problem) as refused:
             await ask("second")
+        assert refused.value.code == "busy"
         go.set()
         await first
         await ask("third")

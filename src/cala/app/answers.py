@@ -9,31 +9,32 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cala.app.photo_encoder import Encoded
 from cala.app.snapshot import Snapshot
 from cala.model.evaluation import evaluate, sides
 from cala.model.prediction import predict
+from cala.model.version import plain_name
 
 
 def predictions(
     snapshot: Snapshot,
-    features: NDArray[np.float32],
-    names: Sequence[str],
-    digests: Sequence[str],
+    photos: Sequence[Encoded],
     *,
     top: int,
     unknown: str,
     reject: float | None,
 ) -> list[dict[str, Any]]:
-    """One for each photo (n, d), with the closest classes and what the adapter changed."""
+    """One for each photo, with the closest classes and what the adapter changed."""
+    features, names = _features(photos), [upload.name for upload, _ in photos]
     found = predict(
         snapshot.model, features, names, top=top, unknown=unknown, reject=reject, why=True
     )
     answers = []
-    for answer, digest in zip(found, digests, strict=True):
+    for answer, (_, photo) in zip(found, photos, strict=True):
         told = answer.to_json()
         why = told.pop("why")
         told.update(
-            id=digest,
+            id=photo.digest,
             class_id=snapshot.ids[snapshot.column_of[answer.best]],
             top=[_named(snapshot, one) for one in told["top"]],
             closest=[_named(snapshot, one) for one in why["closest"]],
@@ -44,26 +45,26 @@ def predictions(
     return answers
 
 
+def _features(photos: Sequence[Encoded]) -> NDArray[np.float32]:
+    return np.stack([photo.features for _, photo in photos])
+
+
 def _named(snapshot: Snapshot, told: dict[str, Any]) -> dict[str, Any]:
     column = snapshot.column_of[told["label"]]
     return {**told, "class_id": snapshot.ids[column], "thumbnail": snapshot.face(column)}
 
 
 def evaluation(
-    snapshot: Snapshot,
-    features: NDArray[np.float32],
-    labels: Sequence[str],
-    digests: Sequence[str],
-    *,
-    reject: float | None,
+    snapshot: Snapshot, photos: Sequence[Encoded], reject: float | None
 ) -> dict[str, Any]:
     """Accuracies and confusions, and for each photo what every operating point would answer.
 
     In `trade_off`, photo i goes to `known[i]` unless δ is larger than `switch[i]`, then to
     `new[i]`; `true[i]` is its class, -1 for strangers. All are places in `classes`.
     """
-    model = snapshot.model
-    again = sum(digest in snapshot.digests for digest in digests)
+    model, features = snapshot.model, _features(photos)
+    labels = [plain_name(upload.label) for upload, _ in photos]
+    again = sum(photo.digest in snapshot.digests for _, photo in photos)
     judged = evaluate(model, features, labels, reject=reject, learned_from=again)
     told = judged.to_json()
     del told["confusion"]  # follows from the trade-off, which is smaller with many classes

@@ -10,9 +10,10 @@ from typing import Any, BinaryIO, cast
 
 from cala.app.problems import Problem
 from cala.app.settings import Limits
-from cala.app.uploads import Upload, too_many
+from cala.app.uploads import Sent, Upload, bad, too_many
 from cala.data.decoding import SUFFIXES
 from cala.files import reason, shown
+from cala.model.version import plain_name
 
 FIELD = "archive"
 LISTED = 400  # bytes of a member in the list of members, at most on average
@@ -36,7 +37,19 @@ class _BoundedReads:
         return getattr(self.file, name)
 
 
-def labelled_members(file: BinaryIO, limits: Limits) -> Iterator[Upload]:
+def labelled_photos(sent: Sent, limits: Limits) -> Iterator[Upload]:
+    """Photos that say what they show: those of a request, or of the archive in it."""
+    if sent.archive is not None:
+        yield from _members(sent.archive, limits)
+        return
+    for upload in sent.photos:
+        if not plain_name(upload.label):
+            fix = "send one 'labels' for each photo, or a label in each JSON object"
+            raise bad(upload.field, f"{upload.name} has no label", fix)
+    yield from sent.photos
+
+
+def _members(file: BinaryIO, limits: Limits) -> Iterator[Upload]:
     """Photos of a zip file whose folders are their classes: robin/1.jpg, test/robin/2.jpg.
 
     All names are checked before the first photo is unpacked; what members say about their size is

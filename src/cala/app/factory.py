@@ -80,15 +80,14 @@ def bare_app(
         lifespan=lifespan,
     )
     problems.install_handlers(app)
-    fresh = {"cache-control": "no-cache"}
 
     @app.get("/", include_in_schema=False)
     async def page() -> FileResponse:
-        return FileResponse(FILES / "index.html", headers=fresh)
+        return FileResponse(FILES / "index.html")
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> FileResponse:
-        return FileResponse(FILES / "docs.html", headers=fresh)
+        return FileResponse(FILES / "docs.html")
 
     @app.get("/favicon.ico", include_in_schema=False)
     async def icon() -> Response:

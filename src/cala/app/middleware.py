@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import hmac
-import ipaddress
 import re
 import socket
 import time
@@ -15,15 +13,15 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cala.app.problems import Problem, busy, unexpected
-from cala.app.settings import LOCAL, Limits, Settings
+from cala.app.problems import FORM, Problem, busy, media_type, unexpected
+from cala.app.settings import LOCAL, Limits, Settings, ip_address
 from cala.files import shown
 
 TEACH, READ = "teach", "read"
 OPEN = ("/", "/docs", "/openapi.json", "/healthz", "/readyz", "/favicon.ico")
 ASKING = ("/v1/predict", "/v1/evaluate")  # sent by POST, and yet they change nothing
 SAFE = ("GET", "HEAD", "OPTIONS")
-LARGE = ("/v1/evaluate", "/v1/start/photos")
+LARGE = ("/v1/evaluate", "/v1/start/photos")  # forms may bring an archive
 HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
@@ -72,36 +70,30 @@ class Guard:
         except Problem as error:
             problem = error
         except Exception as error:
-            problem = _unexpected(error)
+            problem = unexpected(error)
         if not started:
             await problem.response()(scope, receive, sealed)
 
     def _check_host(self, headers: Headers) -> None:
         """A name that an attacker's DNS answers with our address is not ours."""
         name = _host(headers.get("host", ""))
-        if name not in self.hosts and not _is_ip(name):
-            raise Problem(
-                "wrong_host",
-                f"this service is not called '{shown(name)[:100]}'",
-                "use its IP address, or start it with --allow-host NAME",
-                field="Host",
-            )
+        if name not in self.hosts and ip_address(name) is None:
+            detail = f"this service is not called '{shown(name)[:100]}'"
+            fix = "use its IP address, or start it with --allow-host NAME"
+            raise Problem("wrong_host", detail, fix, field="Host")
 
     def _check_origin(self, method: str, headers: Headers) -> None:
         """Another site's page cannot teach in the name of whoever looks at it."""
         if method in SAFE:
             return
         site, origin = headers.get("sec-fetch-site"), headers.get("origin")
-        foreign = site is not None and site not in ("same-origin", "none")
-        if origin is not None and _place(origin) != headers.get("host", "").lower():
-            foreign = True
+        foreign = site not in (None, "same-origin", "none")
+        if origin is not None:
+            foreign |= _place(origin) != headers.get("host", "").lower()
         if foreign:
-            raise Problem(
-                "cross_origin",
-                f"a page of another site ({shown(origin or site)[:100]}) sent this",
-                "use the page of this service, or a program that is not a browser",
-                field="Origin",
-            )
+            detail = f"a page of another site ({shown(origin or site)[:100]}) sent this"
+            fix = "use the page of this service, or a program that is not a browser"
+            raise Problem("cross_origin", detail, fix, field="Origin")
 
     def _right(self, method: str, path: str, headers: Headers) -> str:
         """`teach` or `read`; raises where the token does not grant what is asked."""
@@ -111,20 +103,14 @@ class Guard:
         if path in OPEN or path.startswith("/static/"):
             return has or READ
         if not has:
-            raise Problem(
-                "token_needed",
-                "the token is missing or wrong",
-                "send the header 'Authorization: Bearer TOKEN'",
-                field="Authorization",
-                headers={"www-authenticate": "Bearer"},
-            )
+            detail = "the token is missing or wrong"
+            fix = "send the header 'Authorization: Bearer TOKEN'"
+            wanted = {"www-authenticate": "Bearer"}
+            raise Problem("token_needed", detail, fix, field="Authorization", headers=wanted)
         if has == READ and method not in SAFE and path not in ASKING:
-            raise Problem(
-                "read_only",
-                "this token may ask and not teach",
-                "use the token that the service was started with, not the read token",
-                field="Authorization",
-            )
+            detail = "this token may ask and not teach"
+            fix = "use the token that the service was started with, not the read token"
+            raise Problem("read_only", detail, fix, field="Authorization")
         return has
 
     def _granted(self, headers: Headers) -> str:
@@ -136,13 +122,6 @@ class Guard:
         wanted = self.settings.read_token
         read = hmac.compare_digest(token, wanted.encode()) and bool(wanted)
         return TEACH if teach else READ if read else ""
-
-
-def _unexpected(error: Exception) -> Problem:
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE):
-        detail = "the service has no room for this request"
-        return Problem("no_space", detail, "see its log: disk space and open files")
-    return unexpected(error)
 
 
 def _host(header: str) -> str:
@@ -163,13 +142,6 @@ def _place(origin: str) -> str:
         return ""
 
 
-def _is_ip(name: str) -> bool:
-    try:
-        return bool(ipaddress.ip_address(name))
-    except ValueError:
-        return False
-
-
 class BodyLimit:
     """Counts what arrives; a length that is announced and too large is refused at once.
 
@@ -183,9 +155,11 @@ class BodyLimit:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        most = self.limits.archive if scope["path"] in LARGE else self.limits.body
+        headers = Headers(scope=scope)
+        large = scope["path"] in LARGE and media_type(headers) == FORM
+        most = self.limits.archive if large else self.limits.body
         deadline = time.monotonic() + self.limits.check_seconds
-        length = Headers(scope=scope).get("content-length", "0")
+        length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > most:
             raise _too_large(most)
         arrived, ended = 0, False

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cala.app.problems import Problem, busy
+from cala.app.problems import Problem, as_problem, busy
 from cala.app.settings import Limits
 from cala.app.uploads import Upload
 from cala.data.decoding import ImageError, Pixels, decode_bytes
@@ -40,6 +40,9 @@ class Photo:
     @property
     def size(self) -> int:
         return self.features.nbytes + len(self.small) + 500  # what Python adds, about
+
+
+Encoded = tuple[Upload, Photo]
 
 
 class EmbeddingLRU:
@@ -93,19 +96,23 @@ class PhotoEncoder:
 
     async def photos(
         self, uploads: Sequence[Upload], seconds: float
-    ) -> list[Photo | ImageError | Problem]:
-        """One for each upload, or what is wrong with it."""
+    ) -> tuple[list[Encoded], list[tuple[Upload, Problem]]]:
+        """Uploads with their photos, and those that cannot be used with what is wrong."""
         if self.waiting + len(uploads) > max(self.limits.waiting, len(uploads)):
             raise busy(f"{self.waiting} photos are waiting already")
         self.waiting += len(uploads)
         turn = asyncio.Semaphore(TURN)
         work = asyncio.gather(*(self._photo(upload, turn) for upload in uploads))
         try:
-            return await asyncio.wait_for(work, seconds)
+            found = await asyncio.wait_for(work, seconds)
         except asyncio.TimeoutError:
             raise busy(f"the photos were not encoded within {seconds:.0f} seconds") from None
         finally:
             self.waiting -= len(uploads)
+        pairs = list(zip(uploads, found, strict=True))
+        good = [(upload, one) for upload, one in pairs if isinstance(one, Photo)]
+        bad = [(u, as_problem(one, u.field)) for u, one in pairs if not isinstance(one, Photo)]
+        return good, bad
 
     async def _photo(self, upload: Upload, turn: asyncio.Semaphore) -> Photo | ImageError | Problem:
         found = self.recent.get(upload.digest)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic_core import ErrorDetails
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
@@ -19,7 +21,8 @@ from cala.errors import CalaError, InputError, StateError
 from cala.files import shown
 
 LOG = logging.getLogger("cala.serve")
-MEDIA_TYPE = "application/problem+json"
+MEDIA_TYPE, FORM = "application/problem+json", "multipart/form-data"
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE)
 CODES = {
     400: ("bad_request",),
     401: ("token_needed",),
@@ -86,6 +89,9 @@ def damaged() -> Problem:
 def unexpected(error: Exception) -> Problem:
     """An error of ours: the log has the details, the client does not."""
     LOG.error("an error of the service itself", exc_info=error)
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        detail = "the service has no room for this request"
+        return Problem("no_space", detail, "see its log: disk space and open files")
     return Problem("internal", "the service made a mistake", "see its log, and report what it says")
 
 
@@ -123,8 +129,8 @@ def wrong_media_type(kind: str, fix: str) -> Problem:
     return Problem("wrong_media_type", detail, fix, field="Content-Type")
 
 
-def media_type(request: Request) -> str:
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+def media_type(headers: Headers) -> str:
+    return headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def install_handlers(app: FastAPI) -> None:
@@ -148,7 +154,7 @@ def install_handlers(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def _invalid(request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
-        kind = media_type(request)
+        kind = media_type(request.headers)
         if first["loc"] == ("body",) and kind != "application/json":
             fix = "send JSON, with the header 'Content-Type: application/json'"
             return wrong_media_type(kind, fix).response()

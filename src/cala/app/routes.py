@@ -10,22 +10,9 @@ from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import FileResponse, JSONResponse
 
 from cala import __version__
+from cala.app import schemas
 from cala.app.problems import MEDIA_TYPE, Problem
-from cala.app.schemas import (
-    Changed,
-    ClassDetail,
-    ClassList,
-    Evaluated,
-    History,
-    ModelInfo,
-    Predictions,
-    ProblemBody,
-    Rename,
-    Renamed,
-    Taught,
-    Tune,
-    photo_body,
-)
+from cala.app.schemas import photo_body
 from cala.app.service import Service
 from cala.app.uploads import LONGEST_NAME, TeachBody, read_request
 from cala.files import shown
@@ -35,15 +22,18 @@ from cala.model.thumbnails import thumbnail
 PAGE = 1000
 
 Key = Annotated[str | None, Header(alias="Idempotency-Key")]
+Offset = Annotated[int, Query(ge=0)]
+Limit = Annotated[int, Query(ge=1, le=PAGE)]
+Version = Annotated[int | None, Query(ge=1)]
 Rate = Annotated[float | None, Query(description="Share of genuine photos to call unknown")]
 
 
 def router(service: Service) -> APIRouter:
-    problem = {"model": ProblemBody, "content": {MEDIA_TYPE: {}}, "description": "Refused"}
+    problem = {"model": schemas.ProblemBody, "content": {MEDIA_TYPE: {}}, "description": "Refused"}
     api = APIRouter(prefix="/v1", responses={"4XX": problem, "503": problem})
     limits = service.limits
 
-    @api.post("/predict", response_model=Predictions, openapi_extra=photo_body())
+    @api.post("/predict", response_model=schemas.Predictions, openapi_extra=photo_body())
     async def predict(
         request: Request,
         top: Annotated[int, Query(ge=1, le=100)] = 5,
@@ -52,26 +42,25 @@ def router(service: Service) -> APIRouter:
     ) -> Any:
         """What photos show. Photos that cannot be read are under `errors`; the others are
         answered."""
-        sent = await read_request(request, limits, limits.predict)
-        return await service.predict(sent.photos, top=top, unknown=unknown, reject=reject)
+        async with read_request(request, limits, limits.predict) as sent:
+            return await service.predict(sent.photos, top=top, unknown=unknown, reject=reject)
 
-    @api.post("/evaluate", response_model=Evaluated, openapi_extra=photo_body(labelled=True))
+    @api.post(
+        "/evaluate", response_model=schemas.Evaluated, openapi_extra=photo_body(labelled=True)
+    )
     async def evaluate(request: Request, reject: Rate = None) -> Any:
         """How well it does on labelled photos: files with one `labels` each, or a zip file
         `archive` with a folder for each class."""
-        sent = await read_request(request, limits, limits.check)
-        try:
+        async with read_request(request, limits, limits.check) as sent:
             return await service.evaluate(sent, reject)
-        finally:
-            await sent.close()
 
-    @api.get("/classes", response_model=ClassList)
+    @api.get("/classes", response_model=schemas.ClassList)
     async def classes(
         search: Annotated[str, Query(max_length=LONGEST_NAME)] = "",
         kind: Literal["known", "new"] | None = None,
         newest: bool = False,
-        offset: Annotated[int, Query(ge=0)] = 0,
-        limit: Annotated[int, Query(ge=1, le=PAGE)] = 100,
+        offset: Offset = 0,
+        limit: Limit = 100,
     ) -> Any:
         """Classes in order of arrival, or the newest first."""
         snapshot = service.snapshot
@@ -85,13 +74,15 @@ def router(service: Service) -> APIRouter:
             "classes": rows[offset : offset + limit],
         }
 
-    @api.post("/classes", response_model=Taught, status_code=201, openapi_extra=photo_body("name"))
+    @api.post(
+        "/classes", response_model=schemas.Taught, status_code=201, openapi_extra=photo_body("name")
+    )
     async def teach(request: Request, key: Key = None) -> Any:
         """A new class from a few photos: all of them are learned, or none."""
-        sent = await read_request(request, limits, limits.teach, TeachBody)
-        return _taught(*await service.teach(sent.photos, key, name=sent.name))
+        async with read_request(request, limits, limits.teach, TeachBody) as sent:
+            return _taught(*await service.teach(sent.photos, key, name=sent.name))
 
-    @api.get("/classes/{id}", response_model=ClassDetail)
+    @api.get("/classes/{id}", response_model=schemas.ClassDetail)
     async def one(id: str) -> Any:
         snapshot = service.snapshot
         column = snapshot.column(id)
@@ -103,43 +94,43 @@ def router(service: Service) -> APIRouter:
         }
 
     @api.post(
-        "/classes/{id}/shots", response_model=Taught, status_code=201, openapi_extra=photo_body()
+        "/classes/{id}/shots",
+        response_model=schemas.Taught,
+        status_code=201,
+        openapi_extra=photo_body(),
     )
     async def more(id: str, request: Request, key: Key = None) -> Any:
         """More photos of a class."""
-        sent = await read_request(request, limits, limits.teach)
-        return _taught(*await service.teach(sent.photos, key, id=id))
+        async with read_request(request, limits, limits.teach) as sent:
+            return _taught(*await service.teach(sent.photos, key, id=id))
 
-    @api.patch("/classes/{id}", response_model=Renamed)
-    async def rename(id: str, body: Rename) -> Any:
+    @api.patch("/classes/{id}", response_model=schemas.Renamed)
+    async def rename(id: str, body: schemas.Rename) -> Any:
         return await service.rename(id, body.name)
 
-    @api.delete("/classes/{id}", response_model=Changed)
+    @api.delete("/classes/{id}", response_model=schemas.Changed)
     async def forget(id: str) -> Any:
         return await service.forget(id)
 
-    @api.post("/undo", response_model=Changed)
-    async def undo(version: Annotated[int | None, Query(ge=1)] = None) -> Any:
+    @api.post("/undo", response_model=schemas.Changed)
+    async def undo(version: Version = None) -> Any:
         """Go back by one change; with `version` only if that is the present one."""
         return await service.step(True, version)
 
-    @api.post("/redo", response_model=Changed)
-    async def redo(version: Annotated[int | None, Query(ge=1)] = None) -> Any:
+    @api.post("/redo", response_model=schemas.Changed)
+    async def redo(version: Version = None) -> Any:
         """Take an undo back."""
         return await service.step(False, version)
 
-    @api.get("/history", response_model=History)
-    async def history(
-        offset: Annotated[int, Query(ge=0)] = 0,
-        limit: Annotated[int, Query(ge=1, le=PAGE)] = 100,
-    ) -> Any:
+    @api.get("/history", response_model=schemas.History)
+    async def history(offset: Offset = 0, limit: Limit = 100) -> Any:
         """Changes, the newest first."""
         journal = service.snapshot.journal
         lines = [_line(entry, text) for entry, text in reversed(described(list(journal)))]
         part = lines[offset : offset + limit]
         return {"version": service.snapshot.version, "total": len(lines), "changes": part}
 
-    @api.get("/model", response_model=ModelInfo)
+    @api.get("/model", response_model=schemas.ModelInfo)
     async def model(request: Request) -> Any:
         snapshot = service.snapshot
         current = snapshot.model
@@ -151,7 +142,7 @@ def router(service: Service) -> APIRouter:
             "classes": len(snapshot.names),
             "known": current.n_known,
             "new": len(snapshot.names) - current.n_known,
-            "right": request.scope.get("cala.right", "teach"),
+            "right": request.scope["cala.right"],
             "keeps_thumbnails": service.settings.thumbnails,
             "can_undo": snapshot.present.undo > 0,
             "can_redo": snapshot.present.redo > 0,
@@ -162,8 +153,8 @@ def router(service: Service) -> APIRouter:
             "cala": __version__,
         }
 
-    @api.patch("/model", response_model=Changed)
-    async def tune(body: Tune) -> Any:
+    @api.patch("/model", response_model=schemas.Changed)
+    async def tune(body: schemas.Tune) -> Any:
         """Move the operating point, or the rate at which photos are called unknown."""
         return await service.tune(**body.model_dump())
 
@@ -177,10 +168,8 @@ def router(service: Service) -> APIRouter:
         path = thumbnail(service.model.path, digest)
         # Copies of forgotten photos stay for undo, and are nobody's business until then.
         if digest not in service.snapshot.digests or not path.is_file():
-            fix = "GET /v1/classes lists those that are there"
-            raise Problem(
-                "no_thumbnail", "there is no small copy of this photo", fix, field="digest"
-            )
+            detail, fix = "this photo has no small copy", "GET /v1/classes lists those that have"
+            raise Problem("no_thumbnail", detail, fix, field="digest")
         cached = {"cache-control": "private, max-age=31536000, immutable"}
         return FileResponse(path, media_type="image/jpeg", headers=cached)
 

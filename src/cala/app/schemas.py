@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from cala.app.uploads import Name, PhotoItem
 
 Kind = Literal["known", "new"]
 Sha = Field(description="SHA-256 of the photo's file")
+
+
+class Versioned(BaseModel):
+    """An answer that says which version of the model it is about."""
+
+    version: int
+
+
+class ClassId(BaseModel):
+    """Which class something is about."""
+
+    id: str
+    name: str
+    kind: Kind
 
 
 class ProblemBody(BaseModel):
@@ -63,24 +77,17 @@ class Answer(BaseModel):
     changed: bool = Field(description="Whether the adapter decided")
 
 
-class Predictions(BaseModel):
-    version: int
+class Predictions(Versioned):
     predictions: list[Answer]
     errors: list[PhotoError]
 
 
-class Near(BaseModel):
-    id: str
-    name: str
-    kind: Kind
+class Near(ClassId):
     cosine: float
     thumbnail: str | None = None
 
 
-class ClassRow(BaseModel):
-    id: str
-    name: str
-    kind: Kind
+class ClassRow(ClassId):
     order: int = Field(description="Place in order of arrival")
     photos: int
     beta: float
@@ -89,24 +96,18 @@ class ClassRow(BaseModel):
     thumbnails: list[str]
 
 
-class ClassList(BaseModel):
-    version: int
+class ClassList(Versioned):
     total: int
     found: int
     classes: list[ClassRow]
 
 
-class ClassDetail(ClassRow):
-    version: int
+class ClassDetail(ClassRow, Versioned):
     digests: list[str]
     relatives: list[Near]
 
 
-class Taught(BaseModel):
-    version: int
-    id: str
-    name: str
-    kind: Kind
+class Taught(ClassId, Versioned):
     photos: int
     added: int
     again: int = Field(description="Photos that it had learned from already")
@@ -115,29 +116,21 @@ class Taught(BaseModel):
     alike: str | None = Field(description="A class with almost the same name")
 
 
-class Rename(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class Rename(BaseModel, extra="forbid"):
     name: Name
 
 
-class Renamed(BaseModel):
-    model_config = ConfigDict(populate_by_name=True)
-
-    version: int
+class Renamed(Versioned, populate_by_name=True):
     class_: ClassRow = Field(alias="class")
 
 
-class Changed(BaseModel):
-    version: int
+class Changed(Versioned):
     classes: int
     change: dict[str, Any]
 
 
-class Tune(BaseModel):
+class Tune(BaseModel, extra="forbid"):
     """One of the first three, and the rate at which photos are called unknown."""
-
-    model_config = ConfigDict(extra="forbid")
 
     objective: Literal["accuracy", "harmonic"] | None = None
     max_base_loss: float | None = None
@@ -145,15 +138,13 @@ class Tune(BaseModel):
     reject: float | None = None
 
 
-class History(BaseModel):
-    version: int
+class History(Versioned):
     total: int
     changes: list[dict[str, Any]]
 
 
-class ModelInfo(BaseModel):
+class ModelInfo(Versioned):
     name: str
-    version: int
     classes: int
     known: int
     new: int
@@ -189,12 +180,9 @@ class Collected(Start):
     errors: list[PhotoError]
 
 
-class Evaluated(BaseModel):
+class Evaluated(Versioned, extra="allow"):
     """See docs/serve.md; `trade_off` says what every operating point would answer."""
 
-    model_config = ConfigDict(extra="allow")
-
-    version: int
     photos: int
     accuracy: float | None
     hm: float | None

@@ -94,9 +94,8 @@ def run_setup(
     if not path.absolute().parent.is_dir():
         fix = "create it, or choose another name"
         raise InputError(f"{shown(path.parent)} is not a directory", fix, field="model")
-    load_encoder(
-        encoder or DEFAULT_ENCODER, device
-    )  # report what is wrong with it before photos come
+    encoder = encoder or DEFAULT_ENCODER
+    load_encoder(encoder, device)  # to report a bad one before photos come
     listener = listen(settings.host, port)
     app = SetupApp(path, settings, encoder, device)
     _serve(app, listener, f"{shown(path)}: no model yet, the page asks for its first photos", say)

@@ -8,7 +8,6 @@ snapshot is exchanged before the change is answered.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -18,30 +17,30 @@ from typing import Any, TypeVar
 import numpy as np
 
 from cala.app.answers import evaluation, predictions
-from cala.app.archive import labelled_members
+from cala.app.archive import labelled_photos
 from cala.app.idempotency import KnownRequests, RequestKey
 from cala.app.middleware import Metrics
-from cala.app.photo_encoder import Photo, PhotoEncoder
-from cala.app.problems import Problem, as_problem, damaged, without_path
+from cala.app.photo_encoder import Encoded, PhotoEncoder
+from cala.app.problems import LOG, Problem, as_problem, damaged, without_path
 from cala.app.settings import Settings
-from cala.app.snapshot import Snapshot
+from cala.app.snapshot import Snapshot, pictures
 from cala.app.uploads import Sent, Upload
 from cala.errors import CalaError
 from cala.files import stamp
 from cala.model import Model
 from cala.model.model import Added, check_reject
 from cala.model.thumbnails import put_thumbnails
-from cala.model.version import ModelVersion, check_name, plain_name
+from cala.model.version import ModelVersion, check_name
 from cala.store import Present
 from cala.store.store import CURRENT
 
-LOG = logging.getLogger("cala.serve")
 READERS = 2
 PART, PART_BYTES = 4, 32 << 20  # of a large request, before others have their turn
 CHECKS = 2  # large requests at a time; others wait
 POLL = 1.0  # seconds between looks at what other processes have changed
 
 T = TypeVar("T")
+PhotoError = dict[str, Any]
 
 
 class Service:
@@ -73,62 +72,41 @@ class Service:
     ) -> dict[str, Any]:
         """Answers to the photos that can be read, and what is wrong with the others."""
         check_reject(reject)
-        found = await self.encoder.photos(uploads, self.limits.seconds)
-        good, errors = _sorted(uploads, found)
+        good, bad = await self.encoder.photos(uploads, self.limits.seconds)
         if not good:
-            raise _first(uploads, found)
+            raise bad[0][1]
         snapshot = self.snapshot
         answers = await self._run(
             self._readers,
-            lambda: predictions(
-                snapshot,
-                np.stack([photo.features for _, photo in good]),
-                [upload.name for upload, _ in good],
-                [photo.digest for _, photo in good],
-                top=top,
-                unknown=unknown,
-                reject=reject,
-            ),
+            lambda: predictions(snapshot, good, top=top, unknown=unknown, reject=reject),
         )
-        return {"version": snapshot.version, "predictions": answers, "errors": errors}
+        return {"version": snapshot.version, "predictions": answers, "errors": _errors(bad)}
 
     async def evaluate(self, sent: Sent, reject: float | None) -> dict[str, Any]:
         """Labelled photos, of the request itself or of an archive in it."""
         check_reject(reject)
         async with self._checking:
-            return await self._evaluate(sent, reject)
+            kept, errors = await self._encoded(labelled_photos(sent, self.limits))
+            snapshot = self.snapshot
+            judged = await self._run(self._judges, lambda: evaluation(snapshot, kept, reject))
+        return {"version": snapshot.version, **judged, "errors": errors}
 
-    async def _evaluate(self, sent: Sent, reject: float | None) -> dict[str, Any]:
-        if sent.archive is not None:
-            uploads: Iterator[Upload] = labelled_members(sent.archive, self.limits)
-        else:
-            uploads = iter(sent.labelled())
+    async def _encoded(self, uploads: Iterator[Upload]) -> tuple[list[Encoded], list[PhotoError]]:
+        """Many photos, a few at a time; their bytes are dropped on the way."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + self.limits.check_seconds
-        kept: list[tuple[Upload, Photo]] = []
-        errors: list[dict[str, Any]] = []
+        kept: list[Encoded] = []
+        errors: list[PhotoError] = []
         while part := await self._run(self._judges, lambda: _part(uploads)):
-            found = await self.encoder.photos(part, max(deadline - clock(), 0.0))
-            for one in found:
-                if isinstance(one, Problem):
-                    raise one  # a photo that is to be sent again
-            good, bad = _sorted(part, found)
+            good, bad = await self.encoder.photos(part, max(deadline - clock(), 0.0))
+            for _, problem in bad:
+                if problem.code == "photo_gone":
+                    raise problem  # it is to be sent again
             kept += [(replace(upload, data=None), photo) for upload, photo in good]
-            errors += bad
+            errors += _errors(bad)
         if not kept:
             raise Problem("bad_image", "none of the photos can be read", field="images")
-        snapshot = self.snapshot
-        judged = await self._run(
-            self._judges,
-            lambda: evaluation(
-                snapshot,
-                np.stack([photo.features for _, photo in kept]),
-                [plain_name(upload.label) for upload, _ in kept],
-                [photo.digest for _, photo in kept],
-                reject=reject,
-            ),
-        )
-        return {"version": snapshot.version, **judged, "errors": errors}
+        return kept, errors
 
     # Changes
 
@@ -147,15 +125,13 @@ class Service:
             return before, False
         if id:
             self.snapshot.column(id)
-        found = await self.encoder.photos(uploads, self.limits.seconds)
-        photos = [photo for photo in found if isinstance(photo, Photo)]
-        if len(photos) < len(found):
-            raise _first(uploads, found)
-        files = [upload.name for upload in uploads]
-        return await self._write(lambda: self._teach(files, photos, asked, name, id))
+        photos, bad = await self.encoder.photos(uploads, self.limits.seconds)
+        if bad:
+            raise bad[0][1]
+        return await self._write(lambda: self._teach(photos, asked, name, id))
 
     def _teach(
-        self, files: list[str], photos: list[Photo], asked: RequestKey | None, name: str, id: str
+        self, sent: list[Encoded], asked: RequestKey | None, name: str, id: str
     ) -> tuple[dict[str, Any], bool]:
         before = self.known.find(asked, self.snapshot)
         if before is not None:
@@ -171,16 +147,17 @@ class Service:
             told.update(_taught(taught, name, added))
             return {} if asked is None else asked.entry(told)
 
+        photos = [photo for _, photo in sent]
         copies = {photo.digest: photo.small for photo in photos if photo.small}
         added = self.model.learn(
-            files,
+            [upload.name for upload, _ in sent],
             [bytes.fromhex(photo.digest) for photo in photos],
             np.stack([photo.features for photo in photos]),
             [name] * len(photos),
             thumbnails=(lambda: put_thumbnails(self.model.path, copies)) if copies else None,
             about=about,
         )
-        self._exchange(Snapshot.read(self.model.store, self.model.current, added.version))
+        self._exchange()
         self.metrics.taught.inc(sum(added.photos.values()))
         answer = {**told, "version": added.version}
         self.known.keep(asked, answer)
@@ -225,24 +202,24 @@ class Service:
 
     def _changed(self, change: Callable[[], object]) -> dict[str, Any]:
         change()
-        now = Snapshot.read(self.model.store)
-        self._exchange(now)
+        now = self._exchange()
         return {"version": now.version, "classes": len(now.names), "change": now.journal[-1]}
 
-    def _exchange(self, snapshot: Snapshot) -> None:
-        """Nobody else has written meanwhile, so the stamp is that of this snapshot."""
+    def _exchange(self) -> Snapshot:
+        """Show readers what was just changed; the store is held, so nobody has written since."""
+        store = self.model.store
         with suppress(OSError):
             self._stamp = stamp(self.model.path / CURRENT)
-        self.snapshot = snapshot
+        self.snapshot = Snapshot(self.model.current, store.present(), pictures(store))
+        return self.snapshot
 
     # Other processes
 
     async def follow(self) -> None:
         """Take over what `cala add` and others do to the model while it is served."""
-        loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(POLL)
-            await loop.run_in_executor(self._writer, self._refresh)
+            await self._run(self._writer, self._refresh)
 
     def _refresh(self) -> None:
         try:
@@ -252,7 +229,7 @@ class Service:
                 return
             fresh = Snapshot.read(self.model.store)
             fresh.model.encoder.check_same(self.snapshot.model.encoder, self.model.path)
-            self.model.reload()
+            self.model.current = fresh.model
             self._stamp, self.snapshot, self.fault = found, fresh, None
         except (CalaError, OSError) as error:
             if self.fault is None:
@@ -291,9 +268,8 @@ class Service:
 
     def close(self) -> None:
         """Finish what was accepted."""
-        self._writer.shutdown()
-        self._readers.shutdown()
-        self._judges.shutdown()
+        for threads in (self._writer, self._readers, self._judges):
+            threads.shutdown()
         self.encoder.close()
 
 
@@ -327,20 +303,5 @@ def _taught(after: Snapshot, name: str, added: Added) -> dict[str, Any]:
     }
 
 
-def _sorted(
-    uploads: Sequence[Upload], found: Sequence[Photo | CalaError]
-) -> tuple[list[tuple[Upload, Photo]], list[dict[str, Any]]]:
-    """Photos that can be used, and what is wrong with the others."""
-    good, errors = [], []
-    for upload, one in zip(uploads, found, strict=True):
-        if isinstance(one, Photo):
-            good.append((upload, one))
-        else:
-            errors.append({"image": upload.name, **as_problem(one, upload.field).body()})
-    return good, errors
-
-
-def _first(uploads: Sequence[Upload], found: Sequence[Photo | CalaError]) -> Problem:
-    """The first photo that cannot be used."""
-    pairs = zip(uploads, found, strict=True)
-    return next(as_problem(one, u.field) for u, one in pairs if not isinstance(one, Photo))
+def _errors(bad: Sequence[tuple[Upload, Problem]]) -> list[PhotoError]:
+    return [{"image": upload.name, **problem.body()} for upload, problem in bad]

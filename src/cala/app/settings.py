@@ -60,12 +60,10 @@ class Settings:
     def __post_init__(self) -> None:
         for name, value in (("token", self.token), ("read_token", self.read_token)):
             if value and not re.fullmatch(r"[!-~]{16,}", value):
-                raise InputError(
-                    f"the {name.replace('_', ' ')} is too short or cannot be sent",
-                    "use at least 16 ASCII letters, digits and signs, such as those that `python "
-                    "-c 'import secrets; print(secrets.token_urlsafe())'` prints",
-                    field=name,
-                )
+                detail = f"the {name.replace('_', ' ')} is too short or cannot be sent"
+                command = "python -c 'import secrets; print(secrets.token_urlsafe())'"
+                fix = f"use at least 16 ASCII letters, digits and signs, such as `{command}` prints"
+                raise InputError(detail, fix, field=name)
         if self.read_token and not self.token:
             fix = "give --token or CALA_TOKEN too: without it nobody could teach"
             raise InputError("a read token requires a token", fix, field="read_token")
@@ -73,11 +71,9 @@ class Settings:
             fix = "use another one, or leave it out"
             raise InputError("the read token must differ from the token", fix, field="read_token")
         if not self.token and not is_loopback(self.host):
-            raise InputError(
-                f"other machines can reach {shown(self.host)}",
-                "set CALA_TOKEN (or --token) so that not everybody can teach, or use 127.0.0.1",
-                field="token",
-            )
+            detail = f"other machines can reach {shown(self.host)}"
+            fix = "set CALA_TOKEN (or --token) so that not everybody can teach, or use 127.0.0.1"
+            raise InputError(detail, fix, field="token")
 
 
 def is_loopback(host: str) -> bool:
@@ -86,9 +82,13 @@ def is_loopback(host: str) -> bool:
     >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("0.0.0.0")
     (True, True, False)
     """
-    if host == "localhost":
-        return True
+    found = ip_address(host)
+    return host == "localhost" or (found is not None and found.is_loopback)
+
+
+def ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The IP address that a host is given as; None for a name."""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return ipaddress.ip_address(host)
     except ValueError:
-        return False
+        return None

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,11 @@ import numpy as np
 from fastapi import FastAPI, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from cala.app.archive import labelled_members
+from cala.app.archive import labelled_photos
 from cala.app.factory import bare_app, create_app
 from cala.app.problems import Problem, as_problem, unexpected
 from cala.app.schemas import Collected, Start, photo_body
-from cala.app.settings import Settings
+from cala.app.settings import Limits, Settings
 from cala.app.uploads import LONGEST_NAME, Sent, Upload, bad, read_request, too_many
 from cala.data.decoding import ImageError, decode_bytes
 from cala.data.images import FilePixels, ImageSet, ImageSplit
@@ -33,23 +34,19 @@ LONGEST_PLACE = 300
 START = "/v1/start"  # goes on to say that the model is ready
 COLLECTING, LEARNING, READY = "collecting", "learning", "ready"
 
+Make = Callable[..., Model]
+
 
 class SetupJob:
     """Photos wait under numbers in a temporary folder; none of their own names is used there.
 
-    ready : called with the model once it is made
+    make : makes the model `name` from photos, as `cala.fit` does; ready : is called with it
     """
 
     def __init__(
-        self,
-        path: Path,
-        settings: Settings,
-        ready: Callable[[Model], Awaitable[None]],
-        encoder: str | None = None,
-        device: str = "cpu",
+        self, name: str, limits: Limits, make: Make, ready: Callable[[Model], Awaitable[None]]
     ) -> None:
-        self.path, self.settings, self.limits = path, settings, settings.limits
-        self._ready, self._encoder, self._device = ready, encoder or DEFAULT_ENCODER, device
+        self.name, self.limits, self._make, self._ready = name, limits, make, ready
         self._worker = ThreadPoolExecutor(1, "cala-setup")
         self._task: asyncio.Task[None] | None = None
         self.state = COLLECTING
@@ -68,7 +65,7 @@ class SetupJob:
         """How far it is."""
         photos = list(self._photos)
         return {
-            "name": shown(self.path.name),
+            "name": shown(self.name),
             "state": self.state,
             "photos": len(photos),
             "classes": dict(Counter(label for _, _, label in photos)),
@@ -81,16 +78,14 @@ class SetupJob:
         """Take more photos of known classes: of the request itself, or of an archive in it."""
         self._check_collecting()
         self.error = None
-        archive = sent.archive
-        uploads = sent.labelled() if archive is None else labelled_members(archive, self.limits)
-        errors = await self._work(lambda: self._keep(uploads))
+        errors = await self._work(lambda: self._keep(labelled_photos(sent, self.limits)))
         return {**self.status(), "errors": errors}
 
     async def restart(self) -> dict[str, Any]:
         """Drop the photos that have arrived."""
         self._check_collecting()
 
-        def clear() -> None:
+        def clear() -> None:  # in the worker, before a start that is asked for meanwhile
             self._folder.cleanup()
             self._clear()
 
@@ -102,7 +97,7 @@ class SetupJob:
         self._check_collecting()
         self._check_classes()
         self.state, self.error = LEARNING, None
-        self._task = asyncio.get_running_loop().create_task(self._learn())
+        self._task = asyncio.create_task(self._learn())
         return self.status()
 
     def _check_classes(self) -> None:
@@ -134,14 +129,7 @@ class SetupJob:
             Path("this set"),
             lambda: "",
         )
-        return fit(
-            photos,
-            self.path,
-            encoder=self._encoder,
-            device=self._device,
-            keep_thumbnails=self.settings.thumbnails,
-            advance=self._advance,
-        )
+        return self._make(photos, advance=self._advance)
 
     def _advance(self, done: int, total: int) -> None:
         self._progress = (done, total)
@@ -196,10 +184,12 @@ class SetupApp:
     """An ASGI application: that of a model once there is one, until then one that asks for it."""
 
     def __init__(
-        self, path: Path, settings: Settings, encoder: str | None = None, device: str = "cpu"
+        self, path: Path, settings: Settings, encoder: str = DEFAULT_ENCODER, device: str = "cpu"
     ) -> None:
         self.settings = settings
-        self.job = SetupJob(path, settings, self._ready, encoder, device)
+        keep = settings.thumbnails
+        make = partial(fit, out=path, encoder=encoder, device=device, keep_thumbnails=keep)
+        self.job = SetupJob(path.name, settings.limits, make, self._ready)
         self._model_app: FastAPI | None = None
         self._open = AsyncExitStack()
         about = "There is no model yet: it is made from photos of its first classes."
@@ -230,18 +220,15 @@ def _routes(app: FastAPI, job: SetupJob) -> None:
     @app.get(START, response_model=Start)
     async def start(request: Request) -> Any:
         """The photos that have arrived, and how far the model is."""
-        return {**job.status(), "right": request.scope.get("cala.right", "teach")}
+        return {**job.status(), "right": request.scope["cala.right"]}
 
     body = photo_body(labelled=True)
 
     @app.post("/v1/start/photos", response_model=Collected, openapi_extra=body)
     async def photos(request: Request) -> Any:
         """Photos of the first classes, with one `labels` each, or a zip file `archive`."""
-        sent = await read_request(request, job.limits, job.limits.check)
-        try:
+        async with read_request(request, job.limits, job.limits.check) as sent:
             return await job.collect(sent)
-        finally:
-            await sent.close()
 
     @app.delete("/v1/start/photos", response_model=Start)
     async def restart() -> Any:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
-
-import numpy as np
 
 from cala.app.problems import Problem
 from cala.files import shown
@@ -33,17 +30,12 @@ class Snapshot:
     pictures: frozenset[str]
 
     @classmethod
-    def read(cls, store: Store, model: ModelVersion | None = None, version: int = 0) -> Snapshot:
-        """The present version on disk.
-
-        model, version : what it holds, where that is known and no other process was quicker
-        """
+    def read(cls, store: Store) -> Snapshot:
+        """The present version on disk."""
         for _ in range(TRIES):
-            present = store.present()
-            known = model if present.version == version else None
-            found = known or ModelVersion.from_content(store.read())
-            if known or store.version() == present.version:
-                return cls(found, present, _pictures(store))
+            present, model = store.present(), ModelVersion.from_content(store.read())
+            if store.version() == present.version:
+                return cls(model, present, pictures(store))
         raise Problem("busy", "other processes change the model all the time", "try again")
 
     @property
@@ -61,11 +53,9 @@ class Snapshot:
 
         Numbers alone would be given again after an undo, so the first photo is part of it.
         """
-        photos = self.model.photos
-        owners, first = np.unique(photos.owner, return_index=True)
-        digest = {int(o): bytes(photos.digest[f]) for o, f in zip(owners, first, strict=True)}
         numbers = self.model.classifier.head_.classes
-        return tuple(f"{number}-{digest.get(number, b'').hex()[:12]}" for number in numbers)
+        first = {column: digests[0][:12] for column, digests in self.photos.items() if digests}
+        return tuple(f"{number}-{first.get(c, '')}" for c, number in enumerate(numbers))
 
     @cached_property
     def columns(self) -> dict[str, int]:
@@ -106,16 +96,13 @@ class Snapshot:
     @cached_property
     def faces(self) -> dict[int, list[str]]:
         """By column, digests of a few photos that have a small copy."""
-        if not self.pictures:
-            return {}
         return {
             column: [digest for digest in digests if digest in self.pictures][:PICTURES]
             for column, digests in self.photos.items()
         }
 
     def face(self, column: int) -> str | None:
-        found = self.faces.get(column)
-        return found[0] if found else None
+        return next(iter(self.faces[column]), None)
 
     @cached_property
     def classes(self) -> list[dict[str, Any]]:
@@ -124,7 +111,7 @@ class Snapshot:
         for column, row in enumerate(rows):
             near = self.column_of[row["closest"]["name"]]
             row["closest"] = self.near(near, row["closest"]["cosine"])
-            row.update(id=self.ids[column], order=column, thumbnails=self.faces.get(column, []))
+            row.update(id=self.ids[column], order=column, thumbnails=self.faces[column])
         return rows
 
     def near(self, column: int, cosine: float) -> dict[str, Any]:
@@ -139,15 +126,14 @@ class Snapshot:
     def relatives(self, column: int) -> list[dict[str, Any]]:
         return [self.near(other, cosine) for other, cosine in relatives(self.model, column)]
 
-    def found(self, search: str) -> Sequence[dict[str, Any]]:
+    def found(self, search: str) -> list[dict[str, Any]]:
         """Classes whose names hold these words, whatever their case."""
         words = search.casefold().split()
-        if not words:
-            return self.classes
         return [row for row in self.classes if all(w in row["name"].casefold() for w in words)]
 
 
-def _pictures(store: Store) -> frozenset[str]:
+def pictures(store: Store) -> frozenset[str]:
+    """Digests of the photos that have a small copy."""
     try:
         return frozenset(name[:-4] for name in os.listdir(store.path / FOLDER))
     except OSError:

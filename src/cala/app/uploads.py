@@ -8,19 +8,19 @@ import binascii
 import hashlib
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Annotated, Any, BinaryIO
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
-from cala.app.problems import Problem, invalid, media_type, wrong_media_type
+from cala.app.problems import FORM, Problem, invalid, media_type, wrong_media_type
 from cala.app.settings import Limits
 from cala.files import shown
-from cala.model.version import plain_name
 
 IMAGES = "images"
 LONGEST_NAME = 200
@@ -38,10 +38,8 @@ Name = Annotated[Text, Field(max_length=LONGEST_NAME)]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
-class PhotoItem(BaseModel):
+class PhotoItem(BaseModel, extra="forbid", strict=True):
     """A photo in JSON: its data, or the id of one that was sent before."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     data: str | None = Field(None, description="The file in base64")
     id: Digest | None = Field(None, description="SHA-256 of a photo that was sent before")
@@ -55,10 +53,8 @@ class PhotoItem(BaseModel):
         return self
 
 
-class PhotoBody(BaseModel):
+class PhotoBody(BaseModel, extra="forbid", strict=True):
     """The JSON body of a request that brings photos."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     images: list[PhotoItem] = Field(min_length=1)
 
@@ -85,60 +81,33 @@ class Upload:
 
 @dataclass(frozen=True)
 class Sent:
-    """A request's photos and the name of their class; `archive` is a zip file of labelled photos.
-
-    form : to be closed when the archive has been read
-    """
+    """A request's photos and the name of their class, or a zip file of labelled photos."""
 
     photos: tuple[Upload, ...]
     name: str = ""
     archive: BinaryIO | None = None
-    form: FormData | None = None
-
-    def labelled(self) -> Sequence[Upload]:
-        """The photos, each of which says what it shows."""
-        for upload in self.photos:
-            if not plain_name(upload.label):
-                fix = "send one 'labels' for each photo, or a label in each JSON object"
-                raise bad(upload.field, f"{upload.name} has no label", fix)
-        return self.photos
-
-    async def close(self) -> None:
-        if self.form is not None:
-            await self.form.close()
 
 
+@asynccontextmanager
 async def read_request(
     request: Request, limits: Limits, most: int, body: type[PhotoBody] = PhotoBody
-) -> Sent:
+) -> AsyncIterator[Sent]:
     """multipart/form-data with files called `images`, or JSON with photos in base64.
 
-    A zip file is taken where labelled photos are, that is with `most` = `limits.check`.
+    A zip file is taken where labelled photos are, that is with `most` = `limits.check`, and can be
+    read until the block ends.
     """
-    kind = media_type(request)
+    kind = media_type(request.headers)
     if kind == "application/json":
-        data = await _json_body(request, limits)
-        return await asyncio.to_thread(_from_json, data, limits, most, body)
-    if kind != "multipart/form-data":
+        yield await asyncio.to_thread(_from_json, await request.body(), limits, most, body)
+        return
+    if kind != FORM:
         raise wrong_media_type(kind, FORMS)
     form = await _form(request, most)
     try:
-        return await _from_form(form, limits, most, body)
-    except BaseException:
+        yield await _from_form(form, limits, most, body)
+    finally:
         await form.close()
-        raise
-
-
-async def _json_body(request: Request, limits: Limits) -> bytes:
-    """Base64 needs all of it in memory at once, so it is never as large as an archive may be."""
-    data = bytearray()
-    async for part in request.stream():
-        data += part
-        if len(data) > limits.body:
-            detail = f"the JSON is larger than {limits.body >> 20} MB"
-            fix = "send fewer photos at a time, or multipart/form-data"
-            raise Problem("too_large", detail, fix, field="body")
-    return bytes(data)
 
 
 def _from_json(data: bytes, limits: Limits, most: int, body: type[PhotoBody]) -> Sent:
@@ -174,7 +143,7 @@ def _from_item(item: PhotoItem, place: str, limits: Limits) -> Upload:
         data = base64.b64decode(item.data, validate=True)
     except (binascii.Error, ValueError) as error:
         raise bad(f"{place}.data", "the data is not base64", "encode the file's bytes") from error
-    return replace(_upload(data, item.name, place, limits), label=item.label)
+    return _upload(data, item.name, place, limits, item.label)
 
 
 class _TooManyParts(MultiPartException):
@@ -199,12 +168,9 @@ async def _form(request: Request, most: int) -> FormData:
     except _TooManyParts as error:
         raise too_many(most) from error
     except (MultiPartException, ValueError, LookupError) as error:  # such as an odd character set
-        raise Problem(
-            "bad_request",
-            f"the form cannot be read ({shown(error)[:200]})",
-            "send multipart/form-data as browsers and curl -F do",
-            field="body",
-        ) from error
+        detail = f"the form cannot be read ({shown(error)[:200]})"
+        fix = "send multipart/form-data as browsers and curl -F do"
+        raise Problem("bad_request", detail, fix, field="body") from error
 
 
 async def _from_form(form: FormData, limits: Limits, most: int, body: type[PhotoBody]) -> Sent:
@@ -229,24 +195,22 @@ async def _from_form(form: FormData, limits: Limits, most: int, body: type[Photo
     texts.pop("labels", None)
     stand_in = [{"id": "0" * 64}] if files or archive is not None else []
     checked = _checked(body, {**texts, IMAGES: stand_in})
+    if labels and len(labels) != len(files):
+        detail = f"there are {len(labels)} labels for {len(files)} photos"
+        raise bad("labels", detail, "send one label for each photo, in the same order")
     photos: list[Upload] = []
-    for place, file in enumerate(files):
+    for place, (file, label) in enumerate(zip(files, labels or [""] * len(files), strict=True)):
         data = await file.read(limits.file + 1)
         await file.close()
         name, field = file.filename or "", f"{IMAGES}[{place}]"
-        photos.append(await asyncio.to_thread(_upload, data, name, field, limits))
-    if labels and len(labels) != len(photos):
-        detail = f"there are {len(labels)} labels for {len(photos)} photos"
-        raise bad("labels", detail, "send one label for each photo, in the same order")
-    if labels:
-        photos = [replace(one, label=label) for one, label in zip(photos, labels, strict=True)]
-    return Sent(tuple(photos), getattr(checked, "name", ""), archive, form)
+        photos.append(await asyncio.to_thread(_upload, data, name, field, limits, label))
+    return Sent(tuple(photos), getattr(checked, "name", ""), archive)
 
 
-def _upload(data: bytes, name: str, place: str, limits: Limits) -> Upload:
+def _upload(data: bytes, name: str, place: str, limits: Limits, label: str = "") -> Upload:
     if len(data) > limits.file:
         raise _file_too_large(place, limits)
-    return Upload(_display(name, place), place, hashlib.sha256(data).hexdigest(), data)
+    return Upload(_display(name, place), place, hashlib.sha256(data).hexdigest(), data, label)
 
 
 def _display(name: str, place: str) -> str:

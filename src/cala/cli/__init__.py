@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import inspect
 import signal
 import sys
 import threading
@@ -13,7 +12,6 @@ import typer
 
 from cala import __version__
 from cala.cli import (
-    ablate,
     cache,
     compare,
     data,
@@ -63,28 +61,12 @@ def _root(
 for _command in (
     fit.fit, fit.add, predict.predict, evaluate.evaluate, manage.show, manage.undo, manage.forget,
     manage.rename, manage.tune, export.export, serve.serve, run.run, compare.compare,
-    ablate.ablate, report.report, train.train, encode.encode, lists.methods, lists.datasets,
+    run.ablate, report.report, train.train, encode.encode, lists.methods, lists.datasets,
     lists.encoders,
 ):  # fmt: skip
     app.command(name="eval" if _command is evaluate.evaluate else None)(_command)
 app.add_typer(data.app, name="data")
 app.add_typer(cache.app, name="cache")
-
-
-def flow(commands: typer.Typer) -> None:
-    """Help texts as paragraphs of one line each, for the terminal to wrap, whatever its width."""
-    for command in commands.registered_commands:
-        text = inspect.getdoc(command.callback) or ""
-        paragraphs = text.split("\n\n")
-        kept = "\b"  # begins a paragraph whose lines are meant as they are
-        joined = (p if p.startswith(kept) else " ".join(p.split()) for p in paragraphs)
-        command.help = "\n\n".join(joined)
-    for group in commands.registered_groups:
-        if group.typer_instance is not None:
-            flow(group.typer_instance)
-
-
-flow(app)
 
 
 class Stopped(BaseException):
@@ -122,11 +104,8 @@ def main() -> None:
         if error.errno not in FULL:
             raise
         where = f" for {shown(error.filename)}" if error.filename else ""
-        typer.echo(
-            f"error: {reason(error)}{where}: free some space or choose another folder, then rerun "
-            "the same command to resume",
-            err=True,
-        )
+        fix = "free some space or choose another folder, then rerun the same command to resume"
+        typer.echo(f"error: {reason(error)}{where}: {fix}", err=True)
         sys.exit(2)
     except (KeyboardInterrupt, Stopped):
         typer.echo("interrupted; rerun the same command to resume", err=True)

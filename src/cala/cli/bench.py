@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,6 @@ from cala.cli.progress import Bars
 from cala.errors import InputError
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from cala.benchmark.config import RunConfig
     from cala.benchmark.execute import FinishedRun
     from cala.benchmark.notes import RunNote
@@ -36,41 +35,24 @@ def load(dataset: str, methods: list[str], options: BenchOptions) -> BenchTask:
     encoders = parse_host_option("--encoder", options.encoder or (), methods)
     both = [host for host in files.per_host if host in encoders.per_host]
     if both:
-        raise InputError(
-            f"{both[0]}=… is given to --embeddings and to --encoder",
-            "give one of them",
-            field="encoder",
-        )
+        detail = f"{both[0]}=… is given to --embeddings and to --encoder"
+        raise InputError(detail, "give one of them", field="encoder")
 
-    def encoded(encoder: str) -> Encoding:
-        return Encoding(
-            encoder=encoder,
-            data=options.data,
-            kind=options.kind,
-            test=options.test,
-            tta=options.tta,
-            views=options.views,
-            shot_views=options.shot_views,
-            fakes=options.fakes,
-            device=options.device,
-        )
-
+    how = {f.name: getattr(options, f.name) for f in fields(Encoding) if f.name != "encoder"}
     named = encoders.default
     if named is None and _implies_encoding(dataset, methods, files, encoders, options):
         named = Encoding.encoder
     if options.shot_views and named is None and not encoders.per_host:
-        raise InputError(
-            "--shot-views is for images to encode",
-            "give it to `cala encode`, which writes it into the embeddings file",
-            field="shot_views",
-        )
+        detail = "--shot-views is for images to encode"
+        fix = "give it to `cala encode`, which writes it into the embeddings file"
+        raise InputError(detail, fix, field="shot_views")
     per_host: dict[str, Path | Encoding] = {h: Path(file) for h, file in files.per_host.items()}
-    per_host |= {host: encoded(encoder) for host, encoder in encoders.per_host.items()}
+    per_host |= {h: Encoding(encoder, **how) for h, encoder in encoders.per_host.items()}
     with progress_bar("encoding", options.silent) as advance:
         return load_task(
             dataset,
             None if files.default is None else Path(files.default),
-            encoding=None if named is None else encoded(named),
+            encoding=None if named is None else Encoding(named, **how),
             per_host=per_host,
             methods=methods,
             draws=options.draws,
@@ -101,12 +83,8 @@ def _implies_encoding(
         return needed and not given
     asked = options.data is not None or options.kind is not None
     if asked and not needed:
-        raise InputError(
-            "--data and --as are for images to encode, and every method has an embeddings file of "
-            "its own",
-            "omit them",
-            field="data",
-        )
+        detail = "--data and --as are for images, but every method has its own embeddings file"
+        raise InputError(detail, "omit them", field="data")
     return asked or (needed and files.default is None and Path(dataset).is_dir())
 
 
@@ -138,28 +116,32 @@ def run_folder(task: BenchTask, config: RunConfig, options: BenchOptions, what: 
     return Path("runs") / f"{name}-{digest(resolved)}"
 
 
+@contextmanager
+def open_runner(
+    task: BenchTask, quiet: bool, target: ClusterAddress | None = None
+) -> Iterator[Runner]:
+    """A runner in this process, or on a cluster that it is connected to meanwhile."""
+    if target is None:
+        yield Runner(task, quiet)
+        return
+    from cala.benchmark.ray_cells import RayCells
+    from cala.cluster.ray_cluster import connected
+
+    with connected(target) as cluster:
+        yield Runner(task, quiet, RayCells(cluster))
+
+
+@dataclass
 class Runner:
-    """Runs configurations of one task, here or on a cluster; each note is printed once.
+    """Runs configurations of one task; each note is printed once.
 
     Progress and notes go to stderr: stdout is for results.
     """
 
-    def __init__(self, task: BenchTask, quiet: bool, target: ClusterAddress | None = None) -> None:
-        self.task, self.quiet, self.target = task, quiet, target
-        self._cells: Cells | None = None
-        self._open = ExitStack()
-        self._noted: set[RunNote] = set()
-
-    def __enter__(self) -> Self:
-        if self.target is not None:
-            from cala.benchmark.ray_cells import RayCells
-            from cala.cluster.ray_cluster import connected
-
-            self._cells = RayCells(self._open.enter_context(connected(self.target)))
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._open.close()
+    task: BenchTask
+    quiet: bool
+    cells: Cells | None = None
+    noted: set[RunNote] = field(default_factory=set)
 
     def run(
         self,
@@ -178,9 +160,9 @@ class Runner:
         with _CellBar(title, self.quiet) as bar, progress_to(bar.read):
 
             def note(found: RunNote) -> None:
-                if found not in self._noted:
+                if found not in self.noted:
                     bar.print(f"note: {found.text}")
-                self._noted.add(found)
+                self.noted.add(found)
 
             for found in self.task.notes:
                 note(found)
@@ -189,8 +171,8 @@ class Runner:
                 self.task,
                 out=out,
                 sessions=sessions,
-                fit=(None if self._cells else fit) or fit_configured,
-                cells=self._cells or run_cells,
+                fit=(None if self.cells else fit) or fit_configured,
+                cells=self.cells or run_cells,
                 watch=Watch(note, bar.status, bar.advance),
             )
 
@@ -234,26 +216,25 @@ def print_results(
     from cala.benchmark.tables import LEGEND, differences_table, results_table, session_notes
     from cala.cli.terminal import TerminalTable
 
+    tables = []
     if "canonical" in results.draws:
         title = f"Canonical draw, {split} images, percent"
-        screen.print(TerminalTable(results_table(results, ["canonical"], title)))
-        screen.print()
+        tables.append(results_table(results, ["canonical"], title))
     random = results.random_draws()
     if random:
         title = f"Mean of {len(random)} random draws, {split} images"
         title += f" (± 95 % interval {results.covered(random)})" * (len(random) > 1)
-        screen.print(TerminalTable(results_table(results, random, title)))
-        screen.print()
+        tables.append(results_table(results, random, title))
         chosen = reference or results.methods[0]
         others = [m for m in results.methods if m != chosen and m not in without]
         pairs = [(m, chosen) for m in others if results.shared_draws([m, chosen], random)]
         if pairs:
-            title = (
-                f"Difference to {chosen} on the same draws and images (≈: not distinguishable, the "
-                "interval includes 0)"
-            )
-            screen.print(TerminalTable(differences_table(results, random, pairs, title)))
-            screen.print()
+            meaning = "≈: not distinguishable, the interval includes 0"
+            title = f"Difference to {chosen} on the same draws and images ({meaning})"
+            tables.append(differences_table(results, random, pairs, title))
+    for table in tables:
+        screen.print(TerminalTable(table))
+        screen.print()
     for note in session_notes(results, random or results.draws, full_sessions):
         screen.print(Text(note))
     screen.print(Text(LEGEND))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import typer
 
-from cala.cli.options import AS_JSON
+from cala.cli.options import AS_JSON, print_json
 
 app = typer.Typer(help="Show the cache, or clear it.", no_args_is_help=True)
 
@@ -22,7 +20,7 @@ def info(as_json: bool = AS_JSON) -> None:
     root, found = cache_folder(), cache_contents()
     if as_json:
         content = {kind: {"entries": n, "bytes": size} for kind, (n, size) in found.items()}
-        typer.echo(json.dumps({"folder": str(root), "contents": content}, indent=1))
+        print_json({"folder": str(root), "contents": content})
         return
     typer.echo(f"{root}")
     for kind, (count, size) in found.items():

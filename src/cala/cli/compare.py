@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from cala.cli import bench
-from cala.cli.options import REFERENCE, SUMMARY_AS_JSON
+from cala.cli.options import REFERENCE, SUMMARY_AS_JSON, print_json
 from cala.cli.photos import note
 from cala.errors import InputError
 from cala.files import shown
@@ -48,26 +48,24 @@ def compare(
 
     called = _called(find_runs(runs))
     short = short_names(list(called))
+    stored = {name: read_run(path) for name, path in called.items()}
+    known = draws_and_images(stored)
     records, briefly, aliases = [], {}, {}
-    images: dict[str, Path] = {}  # the run that a method is of
-    stored: list[StoredRun] = []
-    for name, path in called.items():
-        run = read_run(path)
+    images: dict[str, str] = {}  # what draws and test images a method ran on
+    for name, run in stored.items():
         for text in run.damage:
             note(f"{shown(name)}: {text}")
-        stored.append(run)
         for record in run.records:
             full, brief = (f"{n}: {record.method}" for n in (name, short[name]))
             if len(called) == len(runs) == 1:
                 full = brief = record.method
             records.append(replace(record, method=full))
             briefly[full], aliases[full] = brief, (brief, record.method)
-            images[full] = path
+            images[full] = known[name]
     if not records:
         raise InputError("these runs have no finished cell", "finish them with cala run")
     chosen = next(iter(images)) if reference is None else find_method(reference, aliases)
-    known = draws_and_images(stored)
-    apart = [method for method in images if known[images[method]] != known[images[chosen]]]
+    apart = [method for method in images if images[method] != images[chosen]]
     if apart:
         names = ", ".join(briefly[method] for method in apart)
         note(f"other draws or test images than {briefly[chosen]}, so no differences: {names}")
@@ -77,7 +75,7 @@ def compare(
             for method in methods:
                 if method in apart:
                     methods[method] |= {"difference_to": None, "difference": None}
-        typer.echo(json.dumps(found, indent=1, ensure_ascii=False))
+        print_json(found)
         return
     brief_results = Results([replace(r, method=briefly[r.method]) for r in records])
     screen = console()
@@ -89,18 +87,18 @@ def compare(
             screen.print(Text(f"{short[name]}: {shown(path)}"))
 
 
-def draws_and_images(runs: Sequence[StoredRun]) -> dict[Path, str]:
+def draws_and_images(runs: Mapping[str, StoredRun]) -> dict[str, str]:
     """For each run a text that is the same for runs with the same draws and test images.
 
     Rows count if all runs state them; older runs are known by numbers of images alone.
     """
-    stated = all("rows" in run.config for run in runs)
+    stated = all("rows" in run.config for run in runs.values())
     found = {}
-    for run in runs:
+    for name, run in runs.items():
         protocol = {k: v for k, v in run.config["protocol"].items() if k != "name"}
         counts = sorted({(record.session, record.n_images) for record in run.records})
         rows = run.config["rows"] if stated else None
-        found[run.path] = json.dumps([protocol, run.config.get("split"), rows, counts])
+        found[name] = json.dumps([protocol, run.config.get("split"), rows, counts])
     return found
 
 
@@ -134,13 +132,11 @@ def find_method(given: str, aliases: Mapping[str, Sequence[str]]) -> str:
     if given in aliases:
         return given
     found = [method for method, names in aliases.items() if given in names]
-    if len(found) > 1:
-        listed = ", ".join(f"'{method}'" for method in found)
-        raise InputError(
-            f"reference {given!r} is in several runs", f"give one of {listed}", field="reference"
-        )
     if not found:
         check_choice("reference", given, aliases)
+    if len(found) > 1:
+        fix = f"give one of {', '.join(map(repr, found))}"
+        raise InputError(f"reference {given!r} is in several runs", fix, field="reference")
     return found[0]
 
 

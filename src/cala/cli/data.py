@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from cala.cli.options import AS_JSON, KIND
+from cala.cli.options import AS_JSON, KIND, print_json
 from cala.cli.progress import progress
 from cala.files import counted, preview, shown
 
@@ -30,10 +29,8 @@ def check(
         help="Folder or archive of a set, or embeddings (FILE.npz, NAME.shards, features:FILE).",
     ),
     dataset: str | None = KIND,
-    limit: int = typer.Option(5, "--limit", min=1, help="How many names to show per finding."),
-    max_pixels: int | None = typer.Option(
-        None, "--max-pixels", min=1, help="Refuse images with more pixels."
-    ),
+    limit: int = typer.Option(5, min=1, help="How many names to show per finding."),
+    max_pixels: int | None = typer.Option(None, min=1, help="Refuse images with more pixels."),
     as_json: bool = AS_JSON,
 ) -> None:
     """Show what PATH contains, and what is wrong with it.
@@ -52,7 +49,7 @@ def check(
             path, dataset, **({} if max_pixels is None else {"max_pixels": max_pixels})
         )
     if as_json:
-        typer.echo(json.dumps(report.as_json(), indent=1, ensure_ascii=False))
+        print_json(report.as_json())
     else:
         typer.echo("\n".join(report_lines(report, limit)))
     raise typer.Exit(0 if report.ok else 1)

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from cala.cli.options import (
-    ALLOW_SEEN,
-    BASE_CLASSES,
-    DEVICE,
-    KIND,
-    ON,
-    QUIET,
-    SHOT_VIEWS,
-    SKIP_BAD_IMAGES,
-    TEST,
-    THREADS,
-    VIEWS,
-    check_test,
-    options_class,
-    with_options,
-)
+from cala.cli import options as shared
+from cala.cli.options import check_test, options_class, with_options
+from cala.cli.photos import note, skip_bad_hint
 from cala.errors import InputError
+from cala.files import counted, shown
 
 if TYPE_CHECKING:
     from cala.data.images import ImageSet
@@ -50,10 +37,10 @@ class EncodeOptions:
         show_default=False,
     )
     data: Path | None = typer.Option(None, help="Folder with the benchmark's images.")
-    base: int | None = BASE_CLASSES
+    base: int | None = shared.BASE_CLASSES
     tta: str = typer.Option("none", help="flip: average each image with its mirror image.")
-    views: int | None = VIEWS
-    shot_views: int = SHOT_VIEWS
+    views: int | None = shared.VIEWS
+    shot_views: int = shared.SHOT_VIEWS
     fakes: int = typer.Option(
         600,
         min=0,
@@ -62,18 +49,18 @@ class EncodeOptions:
     )
     fake_images: int = typer.Option(25, min=1, help="Maximum number of images per fake class.")
     seed: int = typer.Option(0, min=0, help="Seed of the fake classes.")
-    kind: str | None = KIND
-    test: float | None = TEST
-    allow_seen: bool = ALLOW_SEEN
+    kind: str | None = shared.KIND
+    test: float | None = shared.TEST
+    allow_seen: bool = shared.ALLOW_SEEN
     half: bool = typer.Option(False, help="Store half precision.")
     shard_rows: int = typer.Option(
         4096, min=1, help="For NAME.shards: images per shard; stopping loses at most one shard."
     )
-    on: str = ON
-    skip_bad: bool = SKIP_BAD_IMAGES
-    device: str = DEVICE
-    threads: int | None = THREADS
-    quiet: bool = QUIET
+    on: str = shared.ON
+    skip_bad: bool = shared.SKIP_BAD_IMAGES
+    device: str = shared.DEVICE
+    threads: int | None = shared.THREADS
+    quiet: bool = shared.QUIET
 
 
 @with_options
@@ -95,30 +82,23 @@ def encode(options: EncodeOptions) -> None:
     from cala.data.protocol import base_classes
     from cala.data.sets import locate
     from cala.data.shards import is_shards
-    from cala.files import counted, shown
 
     out, shards = options.out, is_shards(options.out)
     target = parse_target(options.on)
     if target is not None and not shards:
-        raise InputError(
-            f"--on {options.on} writes shards",
-            f"give -o NAME.shards instead of {shown(out.name)}",
-            field="out",
-        )
+        detail = f"--on {options.on} writes shards"
+        fix = f"give -o NAME.shards instead of {shown(out.name)}"
+        raise InputError(detail, fix, field="out")
     if shards and options.shot_views:
-        raise InputError(
-            f"shots of several views cannot be in {shown(out.name)}",
-            "write NAME.npz or NAME.safetensors",
-            field="shot_views",
-        )
+        detail = f"shots of several views cannot be in {shown(out.name)}"
+        raise InputError(detail, "write NAME.npz or NAME.safetensors", field="shot_views")
     if not shards:
         check_target(out)
     path, kind = locate(options.dataset, options.data, options.kind)
     images = open_set(path, kind, options.test, options.skip_bad, options.quiet)
     if not len(images.test):
         hint = "; --test 0.2 holds some back" * (images.name == "folder")
-        text = f"note: {shown(path)} has no test images, which `cala run` needs{hint}"
-        typer.echo(text, err=True)
+        note(f"{shown(path)} has no test images, which `cala run` needs{hint}")
     settings: dict[str, Any] = {
         "base": range(base_classes(images.name, len(images.classes), options.base)),
         "novel": () if options.allow_seen else None,
@@ -129,9 +109,8 @@ def encode(options: EncodeOptions) -> None:
     }
     later = np.flatnonzero(~np.isin(images.train.labels, settings["base"]))
     if options.shot_views and not len(later):
-        raise InputError(
-            "every class is a base class, so there are no shots", "give --base", field="base"
-        )
+        detail = "every class is a base class, so there are no shots"
+        raise InputError(detail, "give --base", field="base")
     # Everything above is cheap; torch is imported from here on.
     from cala.encoders.registry import load_encoder, located
 
@@ -141,7 +120,7 @@ def encode(options: EncodeOptions) -> None:
         torch.set_num_threads(options.threads)
     model = load_encoder(options.encoder, options.device, options.views)
     with ExitStack() as around:
-        around.enter_context(_skip_bad_hint(shards))
+        around.enter_context(skip_bad_hint(", after deleting the folder" * shards))
         text = f"encoding {shown(path.resolve().name)}"
         settings["advance"] = around.enter_context(progress_bar(text, options.quiet))
         if shards:
@@ -156,22 +135,16 @@ def encode(options: EncodeOptions) -> None:
                 work = on_ray(cluster, uri, model, options.views, options.threads)
             rows, half = options.shard_rows, options.half
             encode_shards(images, model, out, half=half, rows=rows, work=work, **settings)
-            count = len(images.train), len(images.test)
         else:
             from cala.data.embeddings import save_embeddings
             from cala.encoders.encode import encode_set
 
-            found = encode_set(
-                images,
-                model,
-                shot_views=options.shot_views,
-                shot_rows=later if options.shot_views else (),
-                **settings,
-            )
+            views = options.shot_views
+            shots = later if views else ()
+            found = encode_set(images, model, shot_views=views, shot_rows=shots, **settings)
             save_embeddings(out, found, half=options.half)
-            count = len(found.x_train), len(found.x_test)
     typer.echo(
-        f"{out}: {count[0]:,} training and {count[1]:,} test images, "
+        f"{out}: {len(images.train):,} training and {len(images.test):,} test images, "
         f"{counted(len(images.classes), 'class')}, {model.dim} dimensions"
     )
 
@@ -190,17 +163,3 @@ def open_set(
     for bad in images.skipped:
         typer.echo(f"left out: {bad.name} ({bad.why})", err=True)
     return images
-
-
-@contextmanager
-def _skip_bad_hint(shards: bool) -> Iterator[None]:
-    """Say what to do about an image that cannot be read."""
-    from cala.data.decoding import ImageError
-
-    try:
-        yield
-    except ImageError as error:
-        again = ", after deleting the folder" if shards else ""
-        raise InputError(
-            str(error), f"fix it, or skip such images with --skip-bad{again}", code="bad_image"
-        ) from error

@@ -8,34 +8,23 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from cala.cli.options import AS_JSON, DEVICE
-from cala.cli.photos import (
-    ENCODER,
-    MODEL,
-    QUIET_HINTS,
-    REJECT,
-    SKIP_BAD,
-    TRUST,
-    bad_photo,
-    note,
-    percent,
-)
+from cala.cli.options import with_options
+from cala.cli.photos import MODEL, REJECT, SKIP_BAD, LoadOptions, bad_photo, note, percent
+from cala.files import preview, shown
 
 if TYPE_CHECKING:
     from cala.model.evaluation import Evaluation
 
 
+@with_options
 def evaluate(
     model: Path = MODEL,
     photos: Path = typer.Argument(..., help="A folder with one folder of photos per class."),
     reject: float | None = REJECT,
     mistakes: int = typer.Option(10, min=0, help="How many confusions to list."),
     skip_bad: bool = SKIP_BAD,
-    encoder: str | None = ENCODER,
-    trust_encoder: str | None = TRUST,
-    device: str = DEVICE,
-    as_json: bool = AS_JSON,
-    quiet: bool = QUIET_HINTS,
+    *,
+    options: LoadOptions,
 ) -> None:
     """Test a model on labelled photos that it has not learned from.
 
@@ -45,16 +34,14 @@ def evaluate(
     Example: cala eval birds photos/test/
     """
     from cala.cli.progress import counting
-    from cala.files import shown
-    from cala.model import load
     from cala.model.photos import labelled_files, with_readable
     from cala.model.version import plain_name
 
-    opened = load(model, encoder=encoder, device=device, trust_encoder=trust_encoder)
+    opened = options.open(model)
     notes: list[str] = []
     paths, names = labelled_files(photos, "test", notes)
     label = dict(zip(paths, names, strict=True))
-    with counting("looking at photos", len(paths), quiet) as count:
+    with counting("looking at photos", len(paths), options.quiet) as count:
         found, bad = with_readable(
             paths,
             lambda good: opened.evaluate(
@@ -64,7 +51,7 @@ def evaluate(
     if found is None or (bad and not skip_bad):
         path, reason = bad[0]
         raise bad_photo(f"{shown(path)}: {reason}")
-    if as_json:
+    if options.as_json:
         summary = {"model": str(model), "version": opened.version, **found.to_json()}
         typer.echo(json.dumps({**summary, "notes": notes}))
         return
@@ -79,25 +66,20 @@ def evaluate(
 
 
 def _print(found: Evaluation, most: int, strangers: list[str]) -> None:
-    from cala.files import shown
-
     if found.learned_from:
-        note(
-            f"the model learned from {found.learned_from} of these photos: its results on them are "
-            "too good"
-        )
-    for text, kind, share in (("known", "known", found.known), ("new", "new", found.new)):
-        count = found.counted(kind)
-        if count:
-            typer.echo(f"{text + ' classes':15} {percent(share):>7}  of {count:,} photos")
-    if found.photos:
-        typer.echo(f"{'all':15} {percent(found.accuracy):>7}  of {found.photos:,} photos")
-    if found.hm == found.hm:
-        typer.echo(f"{'harmonic mean':15} {percent(found.hm):>7}")
-    if found.answered == found.answered and found.answered != found.accuracy:
-        typer.echo(
-            f"{'as answered':15} {percent(found.answered):>7}  where 'unknown' counts as wrong"
-        )
+        count = found.learned_from
+        note(f"the model learned from {count} of these photos: its results on them are too good")
+    rows = [
+        ("known classes", found.known, f"of {found.counted('known'):,} photos"),
+        ("new classes", found.new, f"of {found.counted('new'):,} photos"),
+        ("all", found.accuracy, f"of {found.photos:,} photos"),
+        ("harmonic mean", found.hm, ""),
+    ]
+    if found.answered != found.accuracy:
+        rows.append(("as answered", found.answered, "where 'unknown' counts as wrong"))
+    for text, share, about in rows:
+        if share == share:  # NaN where there is nothing to say
+            typer.echo(f"{text:15} {percent(share):>7}  {about}".rstrip())
     if not found.photos:
         note("no folder is named like a class of the model: all of them are strangers")
     _print_unknown(found, strangers)
@@ -106,28 +88,21 @@ def _print(found: Evaluation, most: int, strangers: list[str]) -> None:
         typer.echo("\nmistaken most often:")
     for mistake in wrong:
         of = next(c.photos for c in found.classes if c.name == mistake.true)
-        typer.echo(
-            f"  {shown(mistake.true)} for {shown(mistake.taken_for)}: {mistake.photos} of {of}"
-        )
+        true, other = shown(mistake.true), shown(mistake.taken_for)
+        typer.echo(f"  {true} for {other}: {mistake.photos} of {of}")
 
 
 def _print_unknown(found: Evaluation, strangers: list[str]) -> None:
-    from cala.files import shown
-
     judged = found.rejections
-    parts = [("known", judged.known), ("new", judged.new)]
-    there = [(kind, share) for kind, share in parts if share == share]
-    said = ", ".join(f"{percent(share)} of {kind} photos" for kind, share in there)
-    if said:
-        typer.echo(f"\ncalled unknown by mistake: {said} (asked for: {percent(judged.rate)})")
+    parts = {"known": judged.known, "new": judged.new}
+    shares = [f"{percent(p)} of {kind} photos" for kind, p in parts.items() if p == p]
+    if shares:
+        rate = percent(judged.rate)
+        typer.echo(f"\ncalled unknown by mistake: {', '.join(shares)} (asked for: {rate})")
     if judged.strange_photos:
-        few = ", ".join(shown(name) for name in strangers[:3])
-        more = f" and {len(strangers) - 3} more" if len(strangers) > 3 else ""
-        typer.echo(f"strangers ({few}{more}):")
-        typer.echo(
-            f"  {percent(judged.strange)} of {judged.strange_photos:,} photos called unknown"
-        )
+        typer.echo(f"strangers ({preview(strangers)}):")
+        share = percent(judged.strange)
+        typer.echo(f"  {share} of {judged.strange_photos:,} photos called unknown")
     if judged.auroc == judged.auroc:
-        typer.echo(
-            f"  AUROC {judged.auroc:.3f}; {percent(judged.fpr95)} pass where 95 % of the others do"
-        )
+        passing = percent(judged.fpr95)
+        typer.echo(f"  AUROC {judged.auroc:.3f}; {passing} pass where 95 % of the others do")

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import typer
 
+import cala
 from cala.cli.options import AS_JSON
 from cala.cli.photos import ENCODER, MODEL, QUIET_HINTS, TRUST
+from cala.files import shown
 
 
 def export(
@@ -28,22 +30,13 @@ def export(
     Example: cala export birds --onnx birds.onnx
     """
     from cala.export import export_onnx
-    from cala.files import shown
-    from cala.model import load
 
-    opened = load(model, encoder=encoder, trust_encoder=trust_encoder)
+    opened = cala.load(model, encoder=encoder, trust_encoder=trust_encoder)
     done = export_onnx(opened, onnx, force=force)
     if as_json:
-        summary = {
-            "model": str(model),
-            "onnx": str(done.path),
-            "table": str(done.table),
-            "classes": done.classes,
-            "bytes": done.bytes,
-            "opset": done.opset,
-            "difference": done.difference,
-        }
-        typer.echo(json.dumps(summary))
+        found = {"model": model, "onnx": done.path, **vars(done)}
+        del found["path"]
+        typer.echo(json.dumps(found, default=str))
         return
     typer.echo(f"{shown(done.path)}: {done.classes} classes, {done.bytes / 1e6:.1f} MB")
     if not quiet:

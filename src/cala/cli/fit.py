@@ -7,52 +7,63 @@ from pathlib import Path
 
 import typer
 
-from cala.cli.options import AS_JSON, DEVICE, SHOT_VIEWS
+import cala
+from cala.cli.options import AS_JSON, DEVICE, SHOT_VIEWS, options_class, with_options
 from cala.cli.photos import (
-    ENCODER,
     KEEP_THUMBNAILS,
     MODEL,
     QUIET_HINTS,
     SKIP_BAD,
-    TRUST,
+    LoadOptions,
     note,
     skip_bad_hint,
 )
+from cala.cli.progress import counting, progress_bar
+from cala.files import counted, shown
 
 
-def fit(
-    photos: Path = typer.Argument(..., help="A folder with one folder of photos per class."),
-    out: Path = typer.Option(..., "-o", "--out", help="The model: a folder to create."),
+@options_class
+class FitOptions:
+    """The options of `cala fit` that `cala.fit` takes."""
+
     encoder: str = typer.Option(
         "efficientnet-lite0", help="One that `cala encoders` lists, or a file from `cala train`."
-    ),
-    method: str = typer.Option("auto", help="One that `cala methods` lists."),
-    metric: str | None = typer.Option(None, help="cosine or whitened (default: the method's own)."),
+    )
+    method: str = typer.Option("auto", help="One that `cala methods` lists.")
+    metric: str | None = typer.Option(None, help="cosine or whitened (default: the method's own).")
     expect: int | None = typer.Option(
         None, min=1, help="How many classes you will add in all (default: 2/3 of the known ones)."
-    ),
-    objective: str = typer.Option("accuracy", help="accuracy or harmonic: see `cala tune`."),
+    )
+    objective: str = typer.Option("accuracy", help="accuracy or harmonic: see `cala tune`.")
     max_base_loss: float | None = typer.Option(
         None, help="How much accuracy known classes may lose, such as 0.01."
-    ),
+    )
     reject: float = typer.Option(
         0.05, help="Fraction of photos of known classes that may be called unknown."
-    ),
+    )
     fakes: str = typer.Option(
         "image", help="image: mix up to 2,000 images; a number: up to that many; feature: none."
-    ),
-    tta: str = typer.Option("none", help="flip: use the mirror image of each photo too."),
-    shot_views: int = SHOT_VIEWS,
+    )
+    tta: str = typer.Option("none", help="flip: use the mirror image of each photo too.")
+    shot_views: int = SHOT_VIEWS
     adapt: float = typer.Option(
         0,
         min=0,
         help="First adapt the encoder to these photos for this many minutes of processor time; "
         "the result is used only if it improves on held-out photos.",
-    ),
-    seed: int = typer.Option(0, min=0, help="Seed of the mixed images and the adapter's training."),
-    skip_bad: bool = SKIP_BAD,
-    keep_thumbnails: bool = KEEP_THUMBNAILS,
-    device: str = DEVICE,
+    )
+    seed: int = typer.Option(0, min=0, help="Seed of the mixed images and the adapter's training.")
+    skip_bad: bool = SKIP_BAD
+    keep_thumbnails: bool = KEEP_THUMBNAILS
+    device: str = DEVICE
+
+
+@with_options
+def fit(
+    photos: Path = typer.Argument(..., help="A folder with one folder of photos per class."),
+    out: Path = typer.Option(..., "-o", "--out", help="The model: a folder to create."),
+    *,
+    options: FitOptions,
     as_json: bool = AS_JSON,
     quiet: bool = QUIET_HINTS,
 ) -> None:
@@ -62,31 +73,8 @@ def fit(
 
     Example: cala fit photos/known/ -o birds
     """
-    from cala.cli.progress import progress_bar
-    from cala.files import shown
-    from cala.model import fit as make
-
     with skip_bad_hint(), progress_bar("photos and mixed images", quiet) as advance:
-        model = make(
-            photos,
-            out,
-            encoder=encoder,
-            method=method,
-            metric=metric,
-            objective=objective,
-            max_base_loss=max_base_loss,
-            expect=expect,
-            fakes=fakes,
-            tta=tta,
-            shot_views=shot_views,
-            adapt=adapt,
-            reject=reject,
-            seed=seed,
-            skip_bad=skip_bad,
-            keep_thumbnails=keep_thumbnails,
-            device=device,
-            advance=advance,
-        )
+        model = cala.fit(photos, out, **vars(options), advance=advance)
     if as_json:
         summary = {
             "model": str(out),
@@ -101,12 +89,13 @@ def fit(
         note(str(one))
     typer.echo(
         f"{shown(out)}: {len(model.classes)} classes from {len(model.current.photos):,} photos "
-        f"({model.current.encoder.uri}, {method})"
+        f"({model.current.encoder.uri}, {options.method})"
     )
     if not quiet:
         typer.echo(f"next: cala add {shown(out)} NEW_PHOTOS, or cala predict {shown(out)} PHOTO")
 
 
+@with_options
 def add(
     model: Path = MODEL,
     photos: list[Path] = typer.Argument(
@@ -115,11 +104,8 @@ def add(
     name: str | None = typer.Option(None, "--as", help="The class that these photos show."),
     skip_bad: bool = SKIP_BAD,
     keep_thumbnails: bool = KEEP_THUMBNAILS,
-    encoder: str | None = ENCODER,
-    trust_encoder: str | None = TRUST,
-    device: str = DEVICE,
-    as_json: bool = AS_JSON,
-    quiet: bool = QUIET_HINTS,
+    *,
+    options: LoadOptions,
 ) -> None:
     """Teach new classes, or give a known class more photos.
 
@@ -128,12 +114,9 @@ def add(
 
     Examples: cala add birds photos/new/ · cala add birds img*.jpg --as kingfisher
     """
-    from cala.cli.progress import counting
-    from cala.files import counted, shown
-    from cala.model import load
     from cala.model.photos import find_files, labelled_files
 
-    opened = load(model, encoder=encoder, device=device, trust_encoder=trust_encoder)
+    opened = options.open(model)
     notes: list[str] = []
     if name is not None:
         paths = find_files(photos)
@@ -144,22 +127,12 @@ def add(
             found, labels = labelled_files(folder, notes=notes)
             paths += found
             names += labels
-    with skip_bad_hint(), counting("looking at photos", len(paths), quiet) as count:
+    with skip_bad_hint(), counting("looking at photos", len(paths), options.quiet) as count:
         added = opened.add(
             paths, names, skip_bad=skip_bad, keep_thumbnails=keep_thumbnails, advance=count
         )
-    if as_json:
-        summary = {
-            "model": str(model),
-            "version": added.version,
-            "photos": added.photos,
-            "new": list(added.new),
-            "again": added.again,
-            "alike": added.alike,
-            "skipped": added.skipped,
-            "notes": notes,
-        }
-        typer.echo(json.dumps(summary))
+    if options.as_json:
+        typer.echo(json.dumps({"model": str(model), **vars(added), "notes": notes}))
         return
     for text in (*notes, *(f"left out {bad}" for bad in added.skipped)):
         note(text)
@@ -177,7 +150,7 @@ def add(
         new = label in added.new
         amount = counted(photos_, "photo" if new else "more photo")
         typer.echo(f"{shown(label)}: {'new class, ' * new}{amount}")
-    if not quiet:
+    if not options.quiet:
         typer.echo(
             f"{shown(model)} knows {len(opened.classes)} classes now (version {added.version}); "
             f"`cala undo {shown(model)}` goes back"

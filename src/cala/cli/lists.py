@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import textwrap
 
 import typer
 
-from cala.cli.options import AS_JSON
+from cala.cli.options import AS_JSON, print_json
 
 
 def methods(as_json: bool = AS_JSON) -> None:
@@ -42,7 +41,7 @@ def encoders(as_json: bool = AS_JSON) -> None:
     shapes = {name: ARCHITECTURES.summary(name) for name in ARCHITECTURES}
     if as_json:
         found = {"encoders": ready, "loaders": loaders, "architectures": shapes}
-        typer.echo(json.dumps(found, indent=1, ensure_ascii=False))
+        print_json(found)
         return
     for title, part in (("", ready), ("\nFrom elsewhere", loaders), ("\nTo train", shapes)):
         if title:
@@ -53,7 +52,7 @@ def encoders(as_json: bool = AS_JSON) -> None:
 
 def _print(found: dict[str, str], as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(found, indent=1, ensure_ascii=False))
+        print_json(found)
         return
     width = max(len(name) for name in found)
     for name, summary in found.items():

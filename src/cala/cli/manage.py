@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+import cala
 from cala.cli.options import AS_JSON
 from cala.cli.photos import MODEL, REJECT, note, percent
+from cala.files import shown
 
 if TYPE_CHECKING:
     from cala.model import Model
 
 
-def show(
-    model: Path = MODEL,
-    as_json: bool = AS_JSON,
-) -> None:
+def show(model: Path = MODEL, as_json: bool = AS_JSON) -> None:
     """List a model's classes as they arrived, and every change.
 
     β is what the adapter adds to the logit of a new class; the closest class is the one with the
@@ -26,15 +25,13 @@ def show(
 
     Example: cala show birds
     """
-    from cala.model import load
     from cala.model.overview import overview
 
-    opened = load(model)
-    found = overview(opened)
+    found = overview(cala.load(model))
     if as_json:
         typer.echo(json.dumps(found))
-        return
-    _print(found)
+    else:
+        _print(found)
 
 
 def undo(
@@ -48,12 +45,14 @@ def undo(
 
     Example: cala undo birds
     """
-    from cala.model import load
     from cala.store import Store
 
     store = Store(model)
-    version = store.redo() if redo else store.undo()
-    _report(load(model).cleared(), version, "redo" if redo else "undo", as_json)
+    if redo:
+        store.redo()
+    else:
+        store.undo()
+    _report(cala.load(model).cleared(), "redo" if redo else "undo", as_json)
 
 
 def forget(
@@ -65,10 +64,7 @@ def forget(
 
     Example: cala forget birds kingfisher
     """
-    from cala.model import load
-
-    opened = load(model).forget(name)
-    _report(opened, opened.version, "forget", as_json)
+    _report(cala.load(model).forget(name), "forget", as_json)
 
 
 def rename(
@@ -81,10 +77,7 @@ def rename(
 
     Example: cala rename birds kingfisher "common kingfisher"
     """
-    from cala.model import load
-
-    opened = load(model).rename(old, new)
-    _report(opened, opened.version, "rename", as_json)
+    _report(cala.load(model).rename(old, new), "rename", as_json)
 
 
 def tune(
@@ -103,47 +96,38 @@ def tune(
 
     Examples: cala tune birds --objective harmonic · cala tune birds --max-base-loss 0.01
     """
-    from cala.model import load
-
-    opened = load(model).tune(
+    opened = cala.load(model).tune(
         objective=objective, max_base_loss=max_base_loss, delta=delta, reject=reject
     )
-    _report(opened, opened.version, "tune", as_json)
+    _report(opened, "tune", as_json)
 
 
-def _report(opened: Model, version: int, action: str, as_json: bool) -> None:
-    from cala.files import shown
-
-    if as_json:
-        summary = {"model": str(opened.path), "version": version, "classes": opened.classes}
-        typer.echo(json.dumps({"action": action, **summary}))
-        return
+def _report(opened: Model, action: str, as_json: bool) -> None:
     from cala.model.overview import described
 
+    path, version, classes = opened.path, opened.version, opened.classes
+    if as_json:
+        summary = {"model": str(path), "version": version, "classes": classes}
+        typer.echo(json.dumps({"action": action, **summary}))
+        return
     done = described(opened.history())[-1][1]
-    count = len(opened.classes)
-    typer.echo(f"{shown(done)}; {shown(opened.path)} knows {count} classes (version {version})")
+    typer.echo(f"{shown(done)}; {shown(path)} knows {len(classes)} classes (version {version})")
 
 
 def _print(found: dict[str, Any]) -> None:
-    from cala.files import shown
     from cala.heads.auto import describe
 
-    encoder, settings = found["encoder"], found["settings"]
+    classes, encoder, settings = found["classes"], found["encoder"], found["settings"]
     loss = settings["max_base_loss"]
     point = settings["objective"] if loss is None else f"known classes may lose {percent(loss)}"
-    typer.echo(
-        f"{shown(found['model'])}, version {found['version']}: {len(found['classes'])} classes"
-    )
-    typer.echo(
-        f"{shown(encoder['uri'])}, {settings['method']}, {point}, unknown at {settings['reject']}"
-    )
+    typer.echo(f"{shown(found['model'])}, version {found['version']}: {len(classes)} classes")
+    method, rate = settings["method"], settings["reject"]
+    typer.echo(f"{shown(encoder['uri'])}, {method}, {point}, unknown at {rate}")
     if settings["report"]:
         typer.echo(f"chosen: {describe(settings['report'])}")
-    width = max(len(shown(one["name"])) for one in found["classes"])
-    width = min(max(width, 5), 40)
+    width = min(40, max(5, *(len(shown(one["name"])) for one in classes)))
     typer.echo(f"\n{'class':{width}}  kind   photos       β  closest class")
-    for one in found["classes"]:
+    for one in classes:
         beta = f"{one['shift']:+.2f}" if one["kind"] == "new" else ""
         near = one["closest"]
         closest = f"{shown(near['name'])} ({near['cosine']:.2f})" if near else ""

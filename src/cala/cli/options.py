@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any, TypeVar, get_type_hints
 
 import typer
 from typing_extensions import dataclass_transform
+
+from cala.errors import InputError
 
 T = TypeVar("T")
 
@@ -23,12 +26,8 @@ def options_class(cls: type[T]) -> type[T]:
     """
     for name in cls.__annotations__:
         info = getattr(cls, name)
-        required = info.default is ...
-        value: Any = MISSING if required or isinstance(info.default, list) else info.default
-        factory: Any = (lambda info=info: [*info.default]) if value is MISSING else MISSING
-        factory = MISSING if required else factory
-        made: Any = field(default=value, default_factory=factory, metadata={"cli": info})
-        setattr(cls, name, made)
+        default: Any = MISSING if info.default is ... else info.default
+        setattr(cls, name, field(default=default, metadata={"cli": info}))
     return dataclass(frozen=True)(cls)
 
 
@@ -37,7 +36,6 @@ DATASET = typer.Argument(
 )
 TEST = typer.Option(
     None,
-    "--test",
     help="Fraction of each class held out for testing, for a folder of photos without test/.",
 )
 KIND = typer.Option(
@@ -53,20 +51,17 @@ ALLOW_SEEN = typer.Option(
 )
 VIEWS = typer.Option(
     None,
-    "--views",
     min=1,
     help="For encoders that use several views of each image (savc): use at most this many; "
     "fewer are faster and less accurate.",
 )
 SHOT_VIEWS = typer.Option(
     0,
-    "--shot-views",
     min=0,
     help="Average each shot over itself, its mirror image and this many random crops.",
 )
 ON = typer.Option(
     "here",
-    "--on",
     metavar="WHERE",
     help="here (this process), ray or ray:HOST:PORT (a Ray cluster), or ray:local (several "
     "processes on this machine); needs the ray extra, see docs/cluster.md.",
@@ -121,7 +116,7 @@ class BenchOptions:
     shot: int | None = typer.Option(None, help="Shots per class.")
     sessions: int | None = typer.Option(None, help="Number of sessions.")
     order_seed: int | None = typer.Option(
-        None, "--order-seed", min=0, help="Seed for shuffling which classes are base."
+        None, min=0, help="Seed for shuffling which classes are base."
     )
     full_sessions: bool = typer.Option(
         False,
@@ -169,9 +164,12 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     return call
 
 
-def check_test(test: float | None) -> None:
-    from cala.errors import InputError
+def print_json(found: object) -> None:
+    """Print a result for programs."""
+    typer.echo(json.dumps(found, indent=1, ensure_ascii=False))
 
+
+def check_test(test: float | None) -> None:
     if test is not None and not 0 < test < 1:
         fix = "use a fraction between 0 and 1, such as 0.2"
         raise InputError(f"--test is {test}", fix, field="test")
@@ -179,8 +177,6 @@ def check_test(test: float | None) -> None:
 
 def comma_separated(text: str) -> list[str]:
     """Names in order, without repeats."""
-    from cala.errors import InputError
-
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
         raise InputError(f"{text!r} names nothing", "give names separated by commas")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,13 +11,16 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from cala.cli.options import AS_JSON, DEVICE
-from cala.cli.photos import ENCODER, MODEL, QUIET_HINTS, REJECT, TRUST, percent
+from cala.cli.options import with_options
+from cala.cli.photos import MODEL, REJECT, LoadOptions, percent
+from cala.errors import InputError
+from cala.files import reason, shown, write_text
 
 if TYPE_CHECKING:
     from cala.model.prediction import Prediction, Why
 
 
+@with_options
 def predict(
     model: Path = MODEL,
     photos: list[Path] = typer.Argument(..., help="Photos, or folders of photos at any depth."),
@@ -29,11 +33,8 @@ def predict(
     reject: float | None = REJECT,
     why: bool = typer.Option(False, "--why", help="Show the closest classes and what β changed."),
     table: Path | None = typer.Option(None, "--csv", help="Also write a table to this file."),
-    encoder: str | None = ENCODER,
-    trust_encoder: str | None = TRUST,
-    device: str = DEVICE,
-    as_json: bool = AS_JSON,
-    quiet: bool = QUIET_HINTS,
+    *,
+    options: LoadOptions,
 ) -> None:
     """Predict what photos show, or 'unknown' if no class fits.
 
@@ -44,13 +45,11 @@ def predict(
     Examples: cala predict birds some.jpg · cala predict birds trip/ --top 3 --csv trip.csv
     """
     from cala.cli.progress import counting
-    from cala.files import shown
-    from cala.model import load
     from cala.model.photos import find_files, with_readable
 
-    opened = load(model, encoder=encoder, device=device, trust_encoder=trust_encoder)
+    opened = options.open(model)
     paths = find_files(photos)
-    with counting("looking at photos", len(paths), quiet) as count:
+    with counting("looking at photos", len(paths), options.quiet) as count:
         found, bad = with_readable(
             paths,
             lambda good: opened.explain(
@@ -60,25 +59,23 @@ def predict(
     answers = found or []
     if table is not None:
         _write_csv(table, answers)
-    if as_json:
+    if options.as_json:
         summary = {
             "model": str(model),
             "version": opened.version,
             "predictions": [answer.to_json() for answer in answers],
-            "errors": [{"image": str(path), "error": reason} for path, reason in bad],
+            "errors": [{"image": str(path), "error": fault} for path, fault in bad],
         }
         typer.echo(json.dumps(summary))
     else:
         _print(answers, top)
-        for path, reason in bad:
-            typer.echo(f"error: {shown(path)}: {reason}", err=True)
+        for path, fault in bad:
+            typer.echo(f"error: {shown(path)}: {fault}", err=True)
     if bad:
         raise typer.Exit(1)
 
 
 def _print(answers: Sequence[Prediction], top: int) -> None:
-    from cala.files import shown
-
     width = max((len(_words(answer)) for answer in answers), default=0)
     for answer in answers:
         typer.echo(f"{_words(answer):{min(width, 44)}}  {shown(answer.image)}")
@@ -93,8 +90,6 @@ def _print(answers: Sequence[Prediction], top: int) -> None:
 
 
 def _words(answer: Prediction) -> str:
-    from cala.files import shown
-
     best = f"{shown(answer.best)} {percent(answer.probability)}"
     if answer.label != answer.best:
         return f"unknown (closest: {best})"
@@ -102,13 +97,11 @@ def _words(answer: Prediction) -> str:
 
 
 def _print_why(why: Why) -> None:
-    from cala.files import shown
-
-    width = max(len(shown(relative.label)) for relative in why.closest)
-    typer.echo(f"    {'closest class':{max(width, 13)}}  kind   cosine  logit    β adds")
+    width = max(13, *(len(shown(near.label)) for near in why.closest))
+    typer.echo(f"    {'closest class':{width}}  kind   cosine  logit    β adds")
     for near in why.closest:
         typer.echo(
-            f"    {shown(near.label):{max(width, 13)}}  {near.kind:5}  {near.cosine:6.3f}  "
+            f"    {shown(near.label):{width}}  {near.kind:5}  {near.cosine:6.3f}  "
             f"{near.logit:6.2f}  {near.shift:+8.2f}"
         )
     plain = shown(why.without_adapter) if why.changed else "the same"
@@ -116,17 +109,12 @@ def _print_why(why: Why) -> None:
 
 
 def _write_csv(path: Path, answers: Sequence[Prediction]) -> None:
-    import io
-
-    from cala.errors import InputError
-    from cala.files import reason, shown, write_text
-
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     most = max((len(answer.top) for answer in answers), default=1)
     header = ["image", "label", "best", "kind", "probability", "familiarity", "unknown"]
-    for place in range(2, most + 1):
-        header += [f"label {place}", f"probability {place}"]
+    places = range(2, most + 1)
+    header += [f"{what} {place}" for place in places for what in ("label", "probability")]
     writer.writerow(header)
     for answer in answers:
         fits = "" if answer.familiarity != answer.familiarity else f"{answer.familiarity:.4f}"
@@ -138,9 +126,8 @@ def _write_csv(path: Path, answers: Sequence[Prediction]) -> None:
     try:
         write_text(path, text.getvalue())
     except (OSError, ValueError) as error:
-        raise InputError(
-            f"{shown(path)} cannot be written ({reason(error)})", "choose another", field="csv"
-        ) from error
+        detail = f"{shown(path)} cannot be written ({reason(error)})"
+        raise InputError(detail, "choose another", field="csv") from error
 
 
 def _plain(cell: str) -> str:

@@ -63,21 +63,16 @@ class Bars:
     """Progress on stderr: a bar for each thing on a terminal, lines elsewhere."""
 
     def __init__(self, quiet: bool = False) -> None:
+        from rich import progress as rich
         from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeRemainingColumn,
-        )
 
         screen = Console(stderr=True)
         self.quiet, self.on_terminal = quiet, screen.is_terminal and not quiet
-        columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn())
-        self._bar = Progress(
-            *columns,
-            TimeRemainingColumn(),
+        self._bar = rich.Progress(
+            rich.TextColumn("{task.description}"),
+            rich.BarColumn(bar_width=24),
+            rich.MofNCompleteColumn(),
+            rich.TimeRemainingColumn(),
             console=screen,
             transient=True,
             disable=not self.on_terminal,

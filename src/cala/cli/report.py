@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from pathlib import Path
 
 import typer
 
-from cala.cli.options import AS_JSON
+from cala.cli.options import AS_JSON, print_json
 
 
 def report(
@@ -35,7 +34,7 @@ def report(
     made = make_report(runs, place, images)
     if as_json:
         found = {"page": str(made.page), "notes": made.notes, "files": made.files}
-        typer.echo(json.dumps({**found, "seconds": made.seconds}, indent=1, ensure_ascii=False))
+        print_json({**found, "seconds": made.seconds})
     else:
         for note in made.notes:
             typer.echo(f"missing: {note}")

@@ -1,16 +1,22 @@
-"""`cala run`: the bench."""
+"""`cala run` and `cala ablate`: the bench."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import typer
 
 from cala.cli import bench
-from cala.cli.compare import find_method
-from cala.cli.options import DATASET, REFERENCE, BenchOptions, comma_separated, with_options
+from cala.cli.options import (
+    DATASET,
+    REFERENCE,
+    BenchOptions,
+    comma_separated,
+    print_json,
+    with_options,
+)
 from cala.cli.report import after_run
+from cala.registry import check_choice
 
 METHODS = "nearest-mean,la,cala,cala-plus"
 
@@ -52,22 +58,84 @@ def run(
     every = methods.strip() == "all"
     listed = method_names() if every else comma_separated(methods)
     if reference is not None:
-        find_method(reference, dict.fromkeys(listed, ()))
+        check_choice("reference", reference, listed)
     task = bench.load(dataset, listed, options)
     if every:
         listed, left_out = split_runnable(task, listed, options.metric)
         if reference is not None:
-            find_method(reference, dict.fromkeys(listed, ()))
+            check_choice("reference", reference, listed)
         task = replace(task, notes=(*task.notes, *left_out))
     config = bench.configured(task, listed, options)
     out = bench.run_folder(task, config, options)
-    with bench.Runner(task, options.silent, target) as runner:
+    with bench.open_runner(task, options.silent, target) as runner:
         done = runner.run(config, out)
     if options.as_json:
-        typer.echo(json.dumps(done.as_json(reference), indent=1, ensure_ascii=False))
+        print_json(done.as_json(reference))
     else:
         full = done.full_sessions
         bench.print_results(console(), done.results, options.split, reference, full)
         typer.echo(f"\nrecords, summary and tables: {out}")
     if make_report:
         typer.echo(after_run(out), err=options.as_json)
+
+
+@with_options
+def ablate(
+    options: BenchOptions,
+    what: str = typer.Argument(
+        ...,
+        help="gamma, mu, rho, tau, shots (or K), sessions, queries, inputs, loss, "
+        "optimiser, start, clamp or metric.",
+    ),
+    values: str = typer.Option(..., help="Comma-separated, such as 0,1,10,100."),
+    dataset: str = DATASET,
+    method: str = typer.Option("cala", help="The method to vary."),
+    retrain: bool = typer.Option(False, "--retrain", help="For gamma: train again for each value."),
+) -> None:
+    """Vary one setting of an adapter and compare on the same draws.
+
+    \b
+    gamma           γ of Eq. 8 at inference, trained once at its usual value,
+                    as in the paper; --retrain trains for each value
+    mu, rho         μ (with ρ = 1) and ρ of Eq. 9
+    tau             τ of softmax inputs
+    shots (or K)    K of the pseudo sessions that the adapter learns from;
+                    real sessions follow the protocol (--shot)
+    sessions        T̃ of the pseudo sessions; for real sessions: --sessions
+    queries         base queries per class, with 15 per fake class
+    inputs          how the adapter reads the similarities
+    loss            the reading of Eq. 9
+    optimiser       adam or sgd, for Algorithm 1's steps
+    start           the MLP's last layer before training: zero or random
+    clamp           keep inputs within the range of the fake classes: yes or no
+    metric          cosine or whitened
+
+    Example: cala ablate gamma --values 0,1,10,100 --embeddings cifar100.npz
+    """
+    from cala.benchmark.ablation import CHOICES, TrainedOnce, ablation_configs, choice_name
+    from cala.cli.terminal import console
+    from cala.cluster import parse_target
+    from cala.results import Results
+
+    target = parse_target(options.on)
+    what = choice_name(what)
+    task = bench.load(dataset, [method], options)
+    usual = bench.configured(task, [method], options)
+    configs = ablation_configs(usual, what, comma_separated(values), task.protocol, retrain)
+    out = bench.run_folder(task, usual, options, f"-{what}{'-retrain' * retrain}")
+    fit = TrainedOnce() if what == "gamma" and not retrain else None
+    records = []
+    with bench.open_runner(task, options.silent, target) as runner:
+        for value, config in configs.items():
+            title = f"{what}={value}"
+            done = runner.run(config, out / title, title, fit, out / "courses")
+            records += [replace(r, method=title) for r in done.results.records]
+    found = Results(records)
+    if options.as_json:
+        print_json(found.as_json())
+        return
+    meaning = "γ of Eq. 8, trained again for each value" if retrain else CHOICES[what].meaning
+    screen = console()
+    screen.print(f"{what}: {meaning}\n", highlight=False, markup=False)
+    bench.print_results(screen, found, options.split)
+    typer.echo(f"\nruns: {out}")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import typer
 
+import cala
 from cala.cli.options import DEVICE
 from cala.cli.photos import TRUST
 
@@ -52,7 +53,6 @@ def serve(
     """
     from cala.encoders.base import import_extra
     from cala.encoders.device import choose_device
-    from cala.model import load
 
     for module in ("fastapi", "python_multipart", "prometheus_client", "uvicorn"):
         import_extra(module, "serve")
@@ -63,7 +63,7 @@ def serve(
     settings = Settings(host, token, read_token, tuple(allow_host), thumbnails)
     place = choose_device(device)
     if is_store(model):
-        opened = load(model, encoder=encoder, device=place, trust_encoder=trust_encoder)
+        opened = cala.load(model, encoder=encoder, device=place, trust_encoder=trust_encoder)
         run_service(opened, settings, port, typer.echo)
     else:
         run_setup(model, settings, port, typer.echo, encoder, place)

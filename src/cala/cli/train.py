@@ -10,18 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from cala.cli.options import (
-    BASE_CLASSES,
-    DEVICE,
-    KIND,
-    ON,
-    QUIET,
-    SKIP_BAD_IMAGES,
-    TEST,
-    THREADS,
-    options_class,
-    with_options,
-)
+from cala.cli import options as shared
+from cala.cli.options import options_class, with_options
 from cala.errors import InputError
 from cala.files import shown
 
@@ -51,12 +41,12 @@ class TrainOptions:
         help="For savc: versions of each image that become classes of their own: 1, 2, 4 or 12.",
     )
     encoder: str | None = typer.Option(None, help="Architecture, instead of the recipe's.")
-    base: int | None = BASE_CLASSES
+    base: int | None = shared.BASE_CLASSES
     holdout: int = typer.Option(
         0, min=0, help="Images per base class to hold out, for validation and fair base queries."
     )
-    kind: str | None = KIND
-    test: float | None = TEST
+    kind: str | None = shared.KIND
+    test: float | None = shared.TEST
     selection: str = typer.Option(
         "last", help="last, or validation: keep the weights that do best on held-out images."
     )
@@ -66,8 +56,8 @@ class TrainOptions:
     )
     batch: int | None = typer.Option(None, min=1, help="Images per step, instead of the recipe's.")
     lr: float | None = typer.Option(None, help="Learning rate, instead of the recipe's.")
-    settings: list[str] = typer.Option(
-        [], "--set", help="Other settings of the recipe, such as cutout=8, jitter=0.4, policy=2."
+    settings: list[str] | None = typer.Option(
+        None, "--set", help="Other settings of the recipe, such as cutout=8, jitter=0.4, policy=2."
     )
     init: str | None = typer.Option(
         None, help="Weights to start from: a file, efficientnet-lite0 or resnet20-cifar100."
@@ -79,10 +69,10 @@ class TrainOptions:
         help="Train this many encoders, from --seed on, into seed-0, seed-1, … of --out; "
         "with several methods, into alice/seed-0, ….",
     )
-    on: str = ON
+    on: str = shared.ON
     resume: bool = typer.Option(False, help="Resume the run in --out.")
     minutes: float = typer.Option(5.0, min=0.0, help="Minutes between checkpoints.")
-    device: str = DEVICE
+    device: str = shared.DEVICE
     devices: int = typer.Option(
         1, min=1, help="Devices per node; more than one needs the train extra."
     )
@@ -92,10 +82,10 @@ class TrainOptions:
     strategy: str = typer.Option("ddp", help="How several devices share the work, such as ddp.")
     tensorboard: bool = typer.Option(False, help="Also write TensorBoard events.")
     precision: str = typer.Option("auto", help="full, bf16, fp16 or auto.")
-    threads: int | None = THREADS
+    threads: int | None = shared.THREADS
     compiled: bool = typer.Option(False, "--compile", help="Use torch.compile.")
-    skip_bad: bool = SKIP_BAD_IMAGES
-    quiet: bool = QUIET
+    skip_bad: bool = shared.SKIP_BAD_IMAGES
+    quiet: bool = shared.QUIET
 
     def check_method(self) -> None:
         """Raise if --method does not go with --init, --published or --views."""
@@ -103,48 +93,33 @@ class TrainOptions:
 
         system = None if self.method is None else SYSTEMS[self.method]
         if self.published and system is None:
-            raise InputError(
-                "--published uses the numbers of a method", "add --method", field="published"
-            )
+            detail = "--published uses the numbers of a method"
+            raise InputError(detail, "add --method", field="published")
         if system is not None and system.continues and self.init is None:
-            raise InputError(
-                f"{self.method} continues an ordinary base session",
-                "train one with `cala train` first, and give its encoder as --init",
-                field="init",
-                code="needs_init",
-            )
-        if self.views is not None and (system is None or "views" not in system.changes):
-            able = [name for name in SYSTEMS if "views" in SYSTEMS[name].changes]
-            raise InputError(
-                f"--views {self.views}: only {', '.join(able)} makes classes of an image's "
-                "versions",
-                "omit it, or choose that --method",
-                field="views",
-            )
+            detail = f"{self.method} continues an ordinary base session"
+            fix = "train one with `cala train` first, and give its encoder as --init"
+            raise InputError(detail, fix, field="init", code="needs_init")
+        if self.views is not None and self.method not in (able := _methods_with_views()):
+            only = f"only {', '.join(able)} makes classes of an image's versions"
+            fix = "omit it, or choose that --method"
+            raise InputError(f"--views {self.views}: {only}", fix, field="views")
 
     def located(self) -> TrainOptions:
         """The options for a process elsewhere: paths are absolute."""
-        init = self.init
+        init, out, data = self.init, self.out.absolute(), self.data.absolute()
         if init is not None and Path(init).exists():
             init = str(Path(init).absolute())
-        out, data = self.out.absolute(), self.data.absolute()
         return replace(self, quiet=True, out=out, data=data, init=init)
 
     def jobs(self) -> dict[str, TrainOptions]:
         """The trainings of a grid by name; one alone has the folder to itself."""
-        from cala.systems.registry import SYSTEMS
-
         methods: list[str | None] = [None]
         if self.method is not None:
             methods = list(dict.fromkeys(name.strip() for name in self.method.split(",")))
             if not all(methods):
-                raise InputError(
-                    f"--method {self.method}",
-                    "give names with a comma between them, as alice,fact",
-                    field="method",
-                )
-        known = [name for name in methods if name is not None and name in SYSTEMS]
-        with_views = {name for name in known if "views" in SYSTEMS[name].changes}
+                fix = "give names with a comma between them, as alice,fact"
+                raise InputError(f"--method {self.method}", fix, field="method")
+        with_views = set() if self.views is None else {*methods} & {*_methods_with_views()}
         jobs = {}
         for method in methods:
             # Views are for those that have them, if one has.
@@ -158,6 +133,12 @@ class TrainOptions:
                 name = f"{method}, seed {seed}" if method else f"seed {seed}"
                 jobs[name] = replace(self, method=method, views=views, seed=seed, out=out)
         return jobs
+
+
+def _methods_with_views() -> list[str]:
+    from cala.systems.registry import SYSTEMS
+
+    return [name for name in SYSTEMS if "views" in SYSTEMS[name].changes]
 
 
 @with_options
@@ -177,16 +158,14 @@ def train(options: TrainOptions) -> None:
 
     target = parse_target(options.on)
     jobs = options.jobs()
-    if target is None and len(jobs) == 1:
-        for job in jobs.values():
-            train_one(job)
-        return
-    _check_grid(options, jobs)
+    several = len(jobs) > 1
+    if several or target is not None:
+        _check_grid(options, jobs)
     if target is not None:
         train_on_cluster(options, jobs, target)
         return
     for name, job in jobs.items():
-        if not options.quiet:
+        if several and not options.quiet:
             typer.echo(name, err=True)
         train_one(job)
 
@@ -196,12 +175,8 @@ def _check_grid(options: TrainOptions, jobs: dict[str, TrainOptions]) -> None:
     from cala.training.run_dir import CHECKPOINT, begun_error
 
     if options.devices * options.nodes > 1:
-        raise InputError(
-            "--devices and --nodes share one training; --seeds, several methods and --on ray make "
-            "several",
-            "use one or the other",
-            field="devices",
-        )
+        detail = "--devices and --nodes share one training; this is a grid of several"
+        raise InputError(detail, "omit them, or train one at a time", field="devices")
     for job in jobs.values():
         job.check_method()
     begun = [job.out for job in jobs.values() if (job.out / CHECKPOINT).exists()]
@@ -218,13 +193,12 @@ def train_one(options: TrainOptions) -> None:
     from cala.training.session import train_base  # imports torch: after all checks
 
     first = session.ranks.rank == 0
-    events = epoch_events(options.out) if options.tensorboard and first else None
+    events = epoch_events(options.out) if options.tensorboard and first else lambda line: None
     with Stop() as stop, Screen(session.recipe, options.quiet or not first) as screen:
 
         def after_epoch(line: dict[str, Any]) -> None:
             screen.epoch(line)
-            if events is not None:
-                events(line)
+            events(line)
 
         path = train_base(
             session,

@@ -7,8 +7,7 @@ import signal
 import threading
 from typing import TYPE_CHECKING, Any
 
-import typer
-
+from cala.cli.photos import note
 from cala.cli.progress import Bars
 from cala.errors import InputError
 
@@ -43,9 +42,8 @@ def make_session(options: TrainOptions) -> BaseSession:
     check_choice("precision", options.precision, PRECISIONS)
     check_choice("selection", options.selection, ("last", "validation"))
     if options.epochs is not None and options.budget is not None:
-        raise InputError(
-            "--epochs and --budget both say how long to train", "give one of them", field="budget"
-        )
+        detail = "--epochs and --budget both say how long to train"
+        raise InputError(detail, "give one of them", field="budget")
     init = None if options.init is None else weights_file(options.init)
     images = open_set(options.data, options.kind, options.test, options.skip_bad, options.quiet)
     n_base = base_classes(images.name, len(images.classes), options.base)
@@ -103,11 +101,9 @@ def choose_recipe(options: TrainOptions, images: ImageSet) -> Recipe:
     if options.published:
         assert method is not None
         if images.name not in PAPER:
-            raise InputError(
-                f"--published: {method} has no published numbers for {images.name}",
-                f"omit it, or train on {', '.join(PAPER)}",
-                field="published",
-            )
+            detail = f"--published: {method} has no published numbers for {images.name}"
+            fix = f"omit it, or train on {', '.join(PAPER)}"
+            raise InputError(detail, fix, field="published")
         numbers = published(method, images.name)
         chosen = RECIPES[options.recipe or PAPER[images.name]]
         chosen = chosen.changed(encoder=numbers.encoder, **numbers.base)
@@ -120,7 +116,7 @@ def choose_recipe(options: TrainOptions, images: ImageSet) -> Recipe:
     epochs = options.epochs
     if epochs is not None:
         chosen = chosen.changed(epochs=epochs) if epochs <= 0 else chosen.lasting(epochs)
-    return chosen.with_settings(options.settings)
+    return chosen.with_settings(options.settings or ())
 
 
 def _smaller_batch(
@@ -132,8 +128,7 @@ def _smaller_batch(
         return recipe
     batch = max(2, count // 4 // ranks.world) * ranks.world  # each process gets as many
     if ranks.rank == 0:
-        text = f"note: batches of {batch}, not {recipe.batch}: there are {count} images"
-        typer.echo(text, err=True)
+        note(f"batches of {batch}, not {recipe.batch}: there are {count} images")
     return recipe.changed(batch=batch)
 
 
