@@ -7,7 +7,7 @@ one (argmax over every class seen so far). Rates are fractions of images, never 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -72,14 +72,20 @@ class Answers:
     @classmethod
     def joined(cls, parts: Sequence[Answers]) -> Answers:
         """The answers of all parts of a test set."""
-        first, names = parts[0], ("base", "base_column", "novel", "novel_column", "own")
-        arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-        return cls(**arrays, n_base=first.n_base, n_classes=first.n_classes)
+        arrays = {n: np.concatenate([getattr(part, n) for part in parts]) for n in PER_IMAGE}
+        return replace(parts[0], **arrays)
+
+    def where(self, images: NDArray[np.bool_]) -> Answers:
+        """Those of some images, by a mask (n,)."""
+        return replace(self, **{name: getattr(self, name)[images] for name in PER_IMAGE})
 
     @property
     def predicted(self) -> NDArray[np.int64]:
         """(n,) the column with the largest logit, the first of several."""
         return np.where(self.base >= self.novel, self.base_column, self.novel_column)
+
+
+PER_IMAGE = ("base", "base_column", "novel", "novel_column", "own")
 
 
 def _best(logits: NDArray[np.floating], first: int) -> tuple[Floats, NDArray[np.int64]]:
@@ -104,7 +110,7 @@ def metrics_of(answers: Answers) -> SessionMetrics:
     right = predicted == answers.own
     is_base = answers.own < n_base
     base, novel = _mean(right[is_base]), _mean(right[~is_base])
-    curve = trade_off_of(answers)
+    curve = trade_off(answers)
     return SessionMetrics(
         accuracy=_mean(right),
         base=base,
@@ -167,30 +173,15 @@ class TradeOff:
         return int(best[len(best) // 2])
 
 
-def trade_off(logits: ArrayLike, columns: ArrayLike, n_base: int) -> TradeOff:
-    """The exact curve: each image's own switching shift is the difference of its two best logits.
-
-    logits : (n, C); columns : (n,); n_base : columns that are base
-    """
-    return trade_off_of(Answers.of(logits, columns, n_base))
-
-
-def trade_off_of(answers: Answers) -> TradeOff:
-    """The exact curve from what was answered."""
+def trade_off(answers: Answers) -> TradeOff:
+    """The exact curve; an image's switching shift is the difference of its two best logits."""
     if answers.n_classes <= answers.n_base or answers.n_base == 0:
         nothing = np.full(1, np.nan)
         return TradeOff(np.full(1, -np.inf), nothing, nothing)
-    switch, right, is_base = switches_of(answers)
-    return trade_off_from_switches(
-        switch[is_base], right[is_base], switch[~is_base], right[~is_base]
-    )
-
-
-def switches_of(answers: Answers) -> tuple[Floats, NDArray[np.bool_], NDArray[np.bool_]]:
-    """Per image: its switching shift, whether it is right on its own side, whether it is base."""
-    is_base = answers.own < answers.n_base
-    own_side = np.where(is_base, answers.base_column, answers.novel_column)
-    return answers.base - answers.novel, own_side == answers.own, is_base
+    base = answers.own < answers.n_base
+    right = np.where(base, answers.base_column, answers.novel_column) == answers.own
+    switch = answers.base - answers.novel
+    return trade_off_from_switches(switch[base], right[base], switch[~base], right[~base])
 
 
 def trade_off_from_switches(
@@ -218,11 +209,6 @@ def trade_off_from_switches(
         np.concatenate([[best_base], best_base - lost_by]).clip(min=0.0),
         np.concatenate([[0.0 if np.size(novel_switch) else np.nan], novel]),
     )
-
-
-def ausuc(logits: ArrayLike, columns: ArrayLike, n_base: int) -> float:
-    """Exact area under the base/novel accuracy curve."""
-    return trade_off(logits, columns, n_base).area
 
 
 @dataclass(frozen=True)
