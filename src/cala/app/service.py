@@ -29,7 +29,7 @@ from cala.app.uploads import Sent, Upload
 from cala.errors import CalaError
 from cala.files import stamp
 from cala.model import Model
-from cala.model.model import Added, check_reject
+from cala.model.model import Added, check_limits
 from cala.model.thumbnails import put_thumbnails
 from cala.model.version import ModelVersion, check_name, plain_name
 from cala.store import Present
@@ -72,7 +72,7 @@ class Service:
         self, uploads: Sequence[Upload], *, top: int, unknown: str, reject: float | None
     ) -> dict[str, Any]:
         """Answers to the photos that can be read, and what is wrong with the others."""
-        check_reject(reject)
+        check_limits(reject=reject)
         found = await self.encoder.photos(uploads, self.limits.seconds)
         good, errors = _sorted(uploads, found)
         if not good:
@@ -94,7 +94,7 @@ class Service:
 
     async def evaluate(self, sent: Sent, reject: float | None) -> dict[str, Any]:
         """Labelled photos, of the request itself or of an archive in it."""
-        check_reject(reject)
+        check_limits(reject=reject)
         async with self._checking:
             return await self._evaluate(sent, reject)
 

@@ -23,14 +23,13 @@ from cala.estimator.arguments import (
     check_frozen,
     fake_pool,
     holdout_mask,
-    rejection_rate,
     seed_of,
     shot_numbers,
     whole_number,
 )
 from cala.estimator.labels import find_label, given_labels, labels_like, some_labels
 from cala.heads import BaseData, make_head
-from cala.heads.checks import check_features, check_operating_point, is_auto
+from cala.heads.checks import check_features, check_number, check_operating_point, is_auto
 from cala.heads.rejection import fit_rejection
 from cala.registry import check_choice
 
@@ -476,7 +475,8 @@ class GrowingClassifier:
         >>> model.is_unknown(X, rate=0.01)
         array([False, False, False, False])
         """
-        return self.familiarity(X) < rejection_rate(rate)
+        check_number("rate", rate, 0, 1, above=True, below=True)
+        return self.familiarity(X) < rate
 
     def _logits(self, X: Any) -> Iterator[NDArray[Any]]:
         head = self._fitted_head()

@@ -42,7 +42,7 @@ def classifier_state(model: GrowingClassifier) -> ClassifierState:
         },
         "tensors": {
             **{f"head.{name}": array for name, array in head["tensors"].items()},
-            **{f"rejection.{name}": a for name, a in model.rejection_.arrays().items()},
+            **{f"rejection.{name}": array for name, array in vars(model.rejection_).items()},
         },
     }
 

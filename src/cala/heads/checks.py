@@ -159,20 +159,22 @@ def check_number(
     *,
     whole: bool = False,
     above: bool = False,
+    below: bool = False,
 ) -> float:
     """A finite number from `low` to `high`, of any type but bool.
 
-    whole : it has no fraction; above : `low` itself is not allowed
+    whole : it has no fraction; above, below : `low` itself, `high` itself is not allowed
 
     >>> check_number("alpha", 0.5, 0, 1)
     0.5
     """
     number = float(value) if is_number(value) else math.nan  # type: ignore[arg-type]
-    fits = math.isfinite(number) and low <= number <= high and not (above and number == low)
-    if not fits or (whole and number % 1):
+    fits = math.isfinite(number) and low <= number <= high
+    excluded = (above and number == low) or (below and number == high)
+    if not fits or excluded or (whole and number % 1):
         kind = "a whole number" if whole else "a finite number"
         bounds = [f"{'greater than' if above else 'at least'} {low:g}"] if low > -math.inf else []
-        bounds += [f"at most {high:g}"] if high < math.inf else []
+        bounds += [f"{'below' if below else 'at most'} {high:g}"] if high < math.inf else []
         raise InputError(f"{name} is {value!r}", f"give {', '.join([kind, *bounds])}", field=name)
     return number
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,6 +40,7 @@ class HeadWrapper(Head):
     """
 
     name = "adapted"
+    adapted = True
     beta: Array = np.zeros(0)
     temperature: Temperature = Temperature()
 
@@ -55,37 +57,13 @@ class HeadWrapper(Head):
 
     # The host's own.
 
-    @property
-    def adapted(self) -> bool:
-        return True
-
-    @property
-    def host(self) -> Head:
-        return self._host
-
-    @property
-    def classes(self) -> tuple[int, ...]:  # type: ignore[override]
-        return self._host.classes
-
-    @property
-    def n_base(self) -> int:  # type: ignore[override]
-        return self._host.n_base
-
-    @property
-    def dim(self) -> int:  # type: ignore[override]
-        return self._host.dim
-
-    @property
-    def table(self) -> PrototypeTable:  # type: ignore[override]
-        return self._host.table
-
-    @property
-    def dtype(self) -> np.dtype[Any]:  # type: ignore[override]
-        return self._host.dtype
-
-    @property
-    def room(self) -> int | None:
-        return self._host.room
+    classes = property(attrgetter("_host.classes"))  # type: ignore[assignment]
+    n_base = property(attrgetter("_host.n_base"))  # type: ignore[assignment]
+    dim = property(attrgetter("_host.dim"))  # type: ignore[assignment]
+    dtype = property(attrgetter("_host.dtype"))  # type: ignore[assignment]
+    table = property(attrgetter("_host.table"))  # type: ignore[assignment]
+    room = property(attrgetter("_host.room"))
+    host = property(attrgetter("_host"))
 
     def prototypes_at(self, columns: Array) -> Array:
         return self._host.prototypes_at(columns)

@@ -22,7 +22,7 @@ from cala.files import counted, reason, shown
 from cala.heads import HEADS
 from cala.heads.factory import split_name, takes_parts
 from cala.model.dedup import NewPhotos, digests_of, new_photos
-from cala.model.model import Model, check_base_loss, check_reject
+from cala.model.model import Model, check_limits
 from cala.model.photos import labelled_files
 from cala.model.thumbnails import write_thumbnails
 from cala.model.trust import remember_trusted
@@ -229,8 +229,7 @@ def _check(
 ) -> int:
     """Check what can be known before a photo is read; return how many images to mix at most."""
     store.check_free()
-    check_reject(reject)
-    check_base_loss(max_base_loss)
+    check_limits(reject=reject, max_base_loss=max_base_loss)
     if takes_parts(method) or HEADS[split_name(method)[0]].traits.changes_encoder:
         raise InputError(
             f"{method} works with the encoder that was trained for it, on the bench",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cala.core.cala import normalise
 from cala.errors import InputError
+from cala.heads.checks import check_number
 from cala.model.version import UNKNOWN, Features, ModelVersion
 
 ROWS = 4096
@@ -86,22 +87,16 @@ class Prediction:
 
     def to_json(self) -> dict[str, Any]:
         fits = self.familiarity
-        out: dict[str, Any] = {
-            "image": self.image,
-            "label": self.label,
-            "best": self.best,
-            "kind": self.kind,
+        out = {
+            **asdict(self),
             "probability": round(self.probability, 6),
             "familiarity": None if np.isnan(fits) else round(fits, 6),
-            "unknown": self.unknown,
             "top": [{"label": n, "probability": round(p, 6)} for n, p in self.top],
         }
-        if self.why is not None:
-            out["why"] = {
-                "closest": [vars(relative) for relative in self.why.closest],
-                "without_adapter": self.why.without_adapter,
-                "changed": self.why.changed,
-            }
+        if self.why is None:
+            del out["why"]
+        else:
+            out["why"]["changed"] = self.why.changed
         return out
 
 
@@ -117,9 +112,8 @@ def predict(
 ) -> list[Prediction]:
     """Answers for photos (n, d) called `names`."""
     if unknown not in MODES:
-        raise InputError(f"unknown is {unknown!r}", "use on, off or report", field="unknown")
-    if isinstance(top, bool) or not isinstance(top, int) or top < 1:
-        raise InputError(f"top is {top!r}", "use a whole number, at least 1", field="top")
+        raise InputError(f"unknown is {unknown!r}", f"use {', '.join(MODES)}", field="unknown")
+    top = int(check_number("top", top, 1, whole=True))
     rate = current.reject if reject is None else reject
     answers: list[Prediction] = []
     for start in range(0, len(features), ROWS):
