@@ -111,23 +111,20 @@ def fit_whitening(
         mean += _rooted(part).sum(0, dtype=np.float64)
     mean /= n
 
-    def centred_parts() -> Iterator[tuple[Array, Array]]:
-        for part, own in parts_of(features, columns, rows):
-            yield normalise(_rooted(part).astype(np.float64) - mean), own
-
     few = n < FEW_ROWS * dim
     moment = np.zeros((0, 0) if few else (dim, dim))
     kept: list[tuple[Array, Array]] = []
 
-    def seen_parts() -> Iterator[tuple[Array, Array]]:
-        for centred, own in centred_parts():
+    def centred_parts() -> Iterator[tuple[Array, Array]]:
+        for part, own in parts_of(features, columns, rows):
+            centred = normalise(_rooted(part).astype(np.float64) - mean)
             if few:
                 kept.append((centred, own))
             else:
                 np.add(moment, centred.T @ centred, out=moment)
             yield centred, own
 
-    table = PrototypeTable.of(seen_parts(), int(columns.max()) + 1, dim)
+    table = PrototypeTable.of(centred_parts(), int(columns.max()) + 1, dim)
     present = table.counts > 0
     freedom = max(n - int(present.sum()), 1)
     factor = default_shrinkage(dim, freedom) if isinstance(shrinkage, str) else shrinkage

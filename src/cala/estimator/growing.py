@@ -27,14 +27,15 @@ from cala.estimator.arguments import (
     shot_numbers,
     whole_number,
 )
-from cala.estimator.labels import find_label, given_labels, labels_like, some_labels
+from cala.estimator.labels import find_label, given_labels, labels_like
+from cala.files import preview
 from cala.heads import BaseData, make_head
 from cala.heads.checks import check_features, check_number, check_operating_point, is_auto
 from cala.heads.rejection import fit_rejection
 from cala.registry import check_choice
 
 PRESETS = (None, "paper")
-PAPER = {"method": "cala-literal", "metric": "cosine"}
+PAPER = ("cala-literal", "cosine")  # method and metric
 #: The one way preset="paper" departs from the text, whose own loss drives β to minus infinity.
 PAPER_LOSS = {"loss": "balanced", "rho": 0.0}
 PAPER_REPORT = {
@@ -218,10 +219,7 @@ class GrowingClassifier:
         return self._change(lambda now: now._without(label))
 
     def _without(self, label: Any) -> dict[str, Any]:
-        self._fitted_head()
-        column = find_label(label, self.classes_)
-        if column is None:
-            raise _unknown_class("forget", label, self.classes_)
+        column = self._column_of(label, "forget")
         try:
             head = self._head.fork().forget(self._head.classes[column])
         except InputError as error:  # heads know classes by number only
@@ -253,10 +251,7 @@ class GrowingClassifier:
         return self._change(lambda now: now._renamed(old, new))
 
     def _renamed(self, old: Any, new: Any) -> dict[str, Any]:
-        self._fitted_head()
-        column = find_label(old, self.classes_)
-        if column is None:
-            raise _unknown_class("rename", old, self.classes_)
+        column = self._column_of(old, "rename")
         label = labels_like(given_labels([new]), self.classes_)
         taken = find_label(new, self.classes_)
         if taken not in (None, column):
@@ -541,6 +536,15 @@ class GrowingClassifier:
         """The fitted head; every change replaces it with another one."""
         return self._fitted_head()
 
+    def _column_of(self, label: Any, verb: str) -> int:
+        """The column of a class to `verb`."""
+        self._fitted_head()
+        column = find_label(label, self.classes_)
+        if column is None:
+            known = f"known classes are {preview(map(repr, self.classes_.tolist()), 10)}"
+            raise InputError(f"cannot {verb} {label!r}", known, code="unknown_class")
+        return column
+
     def _fitted_head(self) -> Any:
         if not hasattr(self, "_head"):
             raise self._not_fitted("not fitted yet: call fit first")
@@ -563,29 +567,17 @@ class GrowingClassifier:
 
     def _make_head(self) -> Any:
         check_choice("preset", self.preset, PRESETS)
-        options: dict[str, Any] = {
-            "method": self.method,
-            "metric": self.metric,
-            "scale": self.scale,
-        }
-        options.update(PAPER if self.preset == "paper" else {})
-        if is_auto(options["scale"]):  # use the head's own default; not every head has a scale
-            del options["scale"]
+        method, metric = PAPER if self.preset == "paper" else (self.method, self.metric)
         adapter: dict[str, Any] = {
             "novel": whole_number("expected_novel", self.expected_novel),
             "objective": self.objective,
             "max_base_loss": self.max_base_loss,
+            **(PAPER_LOSS if self.preset == "paper" else {}),
         }
-        if self.preset == "paper":
-            adapter.update(PAPER_LOSS)
         if self.shots is not None:
             adapter["shots"] = shot_numbers(self.shots)
+        # "auto" is the head's own default; not every head has a scale.
+        scale = {} if is_auto(self.scale) else {"scale": self.scale}
+        check_frozen(method)
         seed = seed_of(self.random_state)
-        check_frozen(options["method"])
-        return make_head(options.pop("method"), seed=seed, adapter=adapter, **options)
-
-
-def _unknown_class(verb: str, label: Any, classes: NDArray[Any]) -> InputError:
-    """The error for a label that no class has."""
-    detail = f"cannot {verb} {label!r}"
-    return InputError(detail, f"known classes are {some_labels(classes)}", code="unknown_class")
+        return make_head(method, metric=metric, seed=seed, adapter=adapter, **scale)

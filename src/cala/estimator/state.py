@@ -29,8 +29,6 @@ def classifier_state(model: GrowingClassifier) -> ClassifierState:
     head = model._fitted_head().state()
     params = {name: getattr(model, name) for name in model.options()}
     params["random_state"] = seed_of(params["random_state"])
-    if isinstance(params["shots"], tuple):
-        params["shots"] = list(params["shots"])
     return {
         "config": params,
         "meta": {

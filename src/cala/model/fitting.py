@@ -294,14 +294,10 @@ def _fit(
     """Fit, and return what was smaller than asked for as notes; other warnings stay warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        classifier.fit(
-            features,
-            names,
-            fake=None if pool is None else pool.features,
-            pairs=None if pool is None else pool.pairs,
-            fake_shots=None if pool is None else pool.shots,
-            holdout=holdout,
-        )
+        fakes: dict[str, Any] = {}
+        if pool is not None:
+            fakes = {"fake": pool.features, "pairs": pool.pairs, "fake_shots": pool.shots}
+        classifier.fit(features, names, holdout=holdout, **fakes)
     notes = []
     for warning in caught:
         said = warning.message

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from cala.errors import InputError
 from cala.estimator.growing import GrowingClassifier
 from cala.estimator.state import classifier_state, restore_classifier
-from cala.files import shown
+from cala.files import preview, shown
 from cala.store import Content
 
 UNKNOWN = "unknown"
@@ -163,11 +163,9 @@ class ModelVersion:
         if name in self.names:
             return
         near = self.alike(name)
-        few = ", ".join(shown(n) for n in self.names[:10])
-        more = f", … ({len(self.names)} in all)" if len(self.names) > 10 else ""
         raise InputError(
             f"there is no class '{shown(name)}'",
-            f"did you mean '{shown(near)}'?" if near else f"there are {few}{more}",
+            f"did you mean '{shown(near)}'?" if near else f"there are {preview(self.names, 10)}",
             field="name",
             code="no_such_class",
         )

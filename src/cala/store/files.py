@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from cala.errors import DamagedFile
+from cala.errors import DamagedFile, InputError
 from cala.files import reason, shown, write_bytes
 from cala.storage import KINDS, json_object, newer
 
@@ -51,6 +51,16 @@ def own_files(pattern: str) -> re.Pattern[str]:
 BLOBS = own_files(rf"[0-9a-f]{{64}}\{SUFFIX}")
 HISTORY = own_files(r"\d{6,}(?:\.undone)?\.json")
 VERSION = re.compile(r"\d{6,}(?:\.undone)?\.json")
+
+
+def check_not_linked(folder: Path) -> None:
+    """Raise for a symbolic link: what a store deletes must be its own."""
+    if folder.is_symlink():
+        raise InputError(
+            f"{shown(folder)} is a symbolic link",
+            "replace it with the folder that it points to",
+            code="linked_folder",
+        )
 
 
 def delete_own(folder: Path, own: re.Pattern[str], keep: Container[str] = ()) -> None:

@@ -30,6 +30,7 @@ from cala.store.files import (
     VERSION,
     Arrays,
     Document,
+    check_not_linked,
     delete_own,
     own_files,
     read_blob,
@@ -387,12 +388,7 @@ class Store:
     def _writing(self) -> Iterator[None]:
         try:
             for name in FOLDERS:
-                if (self.path / name).is_symlink():
-                    raise InputError(
-                        f"{shown(self.path / name)} is a symbolic link",
-                        "replace it with the folder that it points to",
-                        code="linked_folder",
-                    )
+                check_not_linked(self.path / name)
             yield
         except OSError as error:
             raise InputError(
