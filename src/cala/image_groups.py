@@ -65,7 +65,8 @@ def kept_groups(
     found = np.bincount((2 * groups + own_novel) * 3 + outcome, minlength=6 * n_groups)
     tally = found.reshape(n_groups, 2, 3)
     tally[:, :, 0] = tally.sum(2)  # all images, whatever their outcome
-    kept: Kept = dict(zip(COUNTS, tally.reshape(n_groups, 6).T.tolist(), strict=True))
+    columns = tally.reshape(n_groups, 6).T.tolist()
+    kept: Kept = {name: list(values) for name, values in zip(COUNTS, columns, strict=True)}
     if not any(kept["novel_images"]):
         return {name: values for name, values in kept.items() if name.startswith("base")}
     if curve:

@@ -1,4 +1,4 @@
-"""Everything that is ever reported: pure functions of logits and labels.
+"""Everything that is ever reported: pure functions of logits, scores and labels.
 
 Columns are classes in order of arrival, base classes first; the label space is always the joint
 one (argmax over every class seen so far). Rates are fractions of images, never means of batches.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -72,7 +73,9 @@ class Answers:
     @classmethod
     def joined(cls, parts: Sequence[Answers]) -> Answers:
         """The answers of all parts of a test set."""
-        arrays = {n: np.concatenate([getattr(part, n) for part in parts]) for n in PER_IMAGE}
+        arrays: dict[str, Any] = {
+            name: np.concatenate([getattr(part, name) for part in parts]) for name in PER_IMAGE
+        }
         return replace(parts[0], **arrays)
 
     def where(self, images: NDArray[np.bool_]) -> Answers:
@@ -273,3 +276,37 @@ def _steps(switch: ArrayLike, right: ArrayLike, weight: ArrayLike | None) -> tup
     worth = (w / w.sum())[ok] if len(at) else w
     order = np.argsort(at[ok], kind="stable")
     return at[ok][order], worth[order]
+
+
+# How well a score tells known images (the positives) from unknown ones; higher is more familiar.
+
+
+def auroc(known: ArrayLike, unknown: ArrayLike) -> float:
+    """How often a known image scores higher than an unknown one, ties counting half.
+
+    known : (n,); unknown : (m,) -> in [0, 1], NaN without one of the two
+
+    >>> auroc([0.9, 0.5], [0.5, 0.1])
+    0.875
+    """
+    high, low = np.asarray(known, dtype=np.float64), np.sort(np.asarray(unknown, dtype=np.float64))
+    if not len(high) or not len(low):
+        return float("nan")
+    below = np.searchsorted(low, high, side="left")
+    not_above = np.searchsorted(low, high, side="right")
+    return float((below + not_above).mean() / (2 * len(low)))
+
+
+def fpr_at_tpr(known: ArrayLike, unknown: ArrayLike, tpr: float = 0.95) -> float:
+    """Share of unknown images let in by the strictest threshold that lets in `tpr` of the known.
+
+    known : (n,); unknown : (m,) -> in [0, 1], NaN without one of the two
+
+    >>> fpr_at_tpr([0.9, 0.8, 0.7, 0.6], [0.65, 0.1], tpr=0.75)
+    0.0
+    """
+    kept, other = np.sort(np.asarray(known, dtype=np.float64)), np.asarray(unknown)
+    if not len(kept) or not len(other):
+        return float("nan")
+    lost = int(np.floor((1 - tpr) * len(kept) + 1e-9))
+    return float((other >= kept[min(lost, len(kept) - 1)]).mean())

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cala.metrics import Answers, harmonic
+from cala.metrics import Answers, auroc, fpr_at_tpr, harmonic
 from cala.model.version import Features, ModelVersion
-from cala.rejection_metrics import auroc, fpr_at_tpr
 
 MISTAKES = 10
 

@@ -21,9 +21,8 @@ from cala.estimator.growing import GrowingClassifier
 from cala.files import counted, reason, shown
 from cala.heads import HEADS
 from cala.heads.factory import split_name, takes_parts
-from cala.model.dedup import NewPhotos, digests_of, new_photos
 from cala.model.model import Model, check_limits
-from cala.model.photos import labelled_files
+from cala.model.photos import NewPhotos, digests_of, labelled_files, new_photos
 from cala.model.thumbnails import write_thumbnails
 from cala.model.trust import remember_trusted
 from cala.model.version import EncoderCard, ModelVersion, Note, PhotoIndex, check_name

@@ -16,9 +16,8 @@ from cala.data.images import ImageSplit
 from cala.errors import CalaError, InputError
 from cala.files import shown
 from cala.heads.checks import check_number
-from cala.model.dedup import NewPhotos, digests_of, new_photos
 from cala.model.evaluation import Evaluation, evaluate
-from cala.model.photos import gather
+from cala.model.photos import NewPhotos, digests_of, gather, new_photos
 from cala.model.prediction import Prediction, predict
 from cala.model.thumbnails import drop_thumbnails, write_thumbnails
 from cala.model.trust import check_trusted, remember_trusted

@@ -115,53 +115,36 @@ def predict(
         raise InputError(f"unknown is {unknown!r}", f"use {', '.join(MODES)}", field="unknown")
     top = int(check_number("top", top, 1, whole=True))
     rate = current.reject if reject is None else reject
-    answers: list[Prediction] = []
-    for start in range(0, len(features), ROWS):
-        part = slice(start, start + ROWS)
-        answers += _part(current, features[part], names[part], top, unknown, rate, why)
-    return answers
-
-
-def _part(
-    current: ModelVersion,
-    features: Features,
-    names: Sequence[str],
-    top: int,
-    unknown: str,
-    rate: float,
-    why: bool,
-) -> list[Prediction]:
-    """One pass: logits of the host (n, C), and what is added to them (C,)."""
     head, labels = current.classifier.head_, current.names
-    unit = head.embed(features.astype(head.dtype, copy=False))
-    plain, shift = head.host.unit_logits(unit), head.shift
-    shares = head.probabilities(plain + shift)
-    columns = largest(shares, top)
-    values = np.take_along_axis(shares, columns, 1)
-    fits = np.full(len(names), np.nan)
     rejection = current.classifier.rejection_
-    if unknown != "off" and rejection.is_on:
-        fits = rejection.p_values(plain, head.table.counts, head.n_base)
-    reasons: Sequence[Why | None] = [None] * len(names)
-    if why:
-        reasons = _reasons(current, unit[:, : head.dim], plain, max(top, 3))
     answers = []
-    for row, (best, share) in enumerate(zip(columns.tolist(), values.tolist(), strict=True)):
-        order = [labels[column] for column in best]
-        strange = bool(fits[row] < rate)  # never where it is NaN
-        answers.append(
-            Prediction(
-                image=names[row],
-                label=UNKNOWN if strange and unknown == "on" else order[0],
-                best=order[0],
-                kind=current.kind_at(best[0]),
-                probability=share[0],
-                familiarity=float(fits[row]),
-                unknown=strange,
-                top=tuple(zip(order, share, strict=True)),
-                why=reasons[row],
+    for start in range(0, len(features), ROWS):
+        part = features[start : start + ROWS]
+        unit = head.embed(part.astype(head.dtype, copy=False))
+        plain = head.host.unit_logits(unit)
+        shares = head.probabilities(plain + head.shift)
+        columns = largest(shares, top)
+        values = np.take_along_axis(shares, columns, 1).tolist()
+        fits = np.full(len(part), np.nan)
+        if unknown != "off" and rejection.is_on:
+            fits = rejection.p_values(plain, head.table.counts, head.n_base)
+        reasons = _reasons(current, unit[:, : head.dim], plain, max(top, 3)) if why else None
+        for row, best in enumerate(columns.tolist()):
+            order = [labels[column] for column in best]
+            strange = bool(fits[row] < rate)  # never where it is NaN
+            answers.append(
+                Prediction(
+                    image=names[start + row],
+                    label=UNKNOWN if strange and unknown == "on" else order[0],
+                    best=order[0],
+                    kind=current.kind_at(best[0]),
+                    probability=values[row][0],
+                    familiarity=float(fits[row]),
+                    unknown=strange,
+                    top=tuple(zip(order, values[row], strict=True)),
+                    why=reasons[row] if reasons else None,
+                )
             )
-        )
     return answers
 
 
