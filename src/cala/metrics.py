@@ -112,15 +112,15 @@ def metrics_of(answers: Answers) -> SessionMetrics:
     predicted, n_base = answers.predicted, answers.n_base
     right = predicted == answers.own
     is_base = answers.own < n_base
-    base, novel = _mean(right[is_base]), _mean(right[~is_base])
+    base, novel = average(right[is_base]), average(right[~is_base])
     curve = trade_off(answers)
     return SessionMetrics(
-        accuracy=_mean(right),
+        accuracy=average(right),
         base=base,
         novel=novel,
         hm=harmonic(base, novel),
-        fpr=_mean(predicted[~is_base] < n_base),
-        fpr_mirror=_mean(predicted[is_base] >= n_base),
+        fpr=average(predicted[~is_base] < n_base),
+        fpr_mirror=average(predicted[is_base] >= n_base),
         ausuc=curve.area,
         ncr2=curve.novel_at_base_loss(0.02),
         ncr5=curve.novel_at_base_loss(0.05),
@@ -176,11 +176,14 @@ class TradeOff:
         return int(best[len(best) // 2])
 
 
+#: Where there are no base or no novel classes to trade.
+NO_CURVE = TradeOff(np.full(1, -np.inf), np.full(1, np.nan), np.full(1, np.nan))
+
+
 def trade_off(answers: Answers) -> TradeOff:
     """The exact curve; an image's switching shift is the difference of its two best logits."""
     if answers.n_classes <= answers.n_base or answers.n_base == 0:
-        nothing = np.full(1, np.nan)
-        return TradeOff(np.full(1, -np.inf), nothing, nothing)
+        return NO_CURVE
     base = answers.own < answers.n_base
     right = np.where(base, answers.base_column, answers.novel_column) == answers.own
     switch = answers.base - answers.novel
@@ -256,17 +259,13 @@ def summarise(sessions: Sequence[SessionMetrics]) -> Summary:
     )
 
 
-def average(values: Sequence[float]) -> float:
-    """Avg = mean of A_0..A_T; NaN for nothing.
+def average(values: Sequence[float] | NDArray[np.bool_]) -> float:
+    """The mean, such as Avg = mean of A_0..A_T; NaN for nothing.
 
     >>> round(average([83.98, 78.60, 73.95, 69.22, 65.85, 62.95, 59.68, 58.11, 56.65]), 2)
     67.67
     """
     return float(np.mean(values)) if len(values) else float("nan")
-
-
-def _mean(values: NDArray[np.bool_]) -> float:
-    return float(values.mean()) if values.size else float("nan")
 
 
 def _steps(switch: ArrayLike, right: ArrayLike, weight: ArrayLike | None) -> tuple[Floats, Floats]:

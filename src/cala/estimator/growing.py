@@ -175,11 +175,7 @@ class GrowingClassifier:
         return self._change(lambda now: now._added(X, y))
 
     def _added(self, X: Any, y: Any) -> dict[str, Any]:
-        if not hasattr(self, "classes_"):
-            raise self._not_fitted(
-                "partial_fit adds classes to a fitted classifier: call fit(X, y) with the base "
-                "classes first"
-            )
+        self._fitted_head("fit the base classes before partial_fit adds others: call fit(X, y)")
         X, y = self._labelled(X, given_labels(y), first=False)
         names, inverse = np.unique(labels_like(y, self.classes_), return_inverse=True)
         ids = dict(zip(self.classes_.tolist(), self._head.classes, strict=True))
@@ -545,9 +541,9 @@ class GrowingClassifier:
             raise InputError(f"cannot {verb} {label!r}", known, code="unknown_class")
         return column
 
-    def _fitted_head(self) -> Any:
+    def _fitted_head(self, message: str = "not fitted yet: call fit first") -> Any:
         if not hasattr(self, "_head"):
-            raise self._not_fitted("not fitted yet: call fit first")
+            raise self._not_fitted(message)
         return self._head
 
     # Checks of X and y and the not-fitted error; `CalaClassifier` uses scikit-learn's instead.

@@ -21,14 +21,13 @@ from cala.heads.base import Head, State
 from cala.heads.base_data import BaseData, Scorer
 from cala.heads.checks import check_operating_point
 from cala.heads.table import part_of
-from cala.metrics import TradeOff
+from cala.metrics import NO_CURVE, TradeOff
 
 if TYPE_CHECKING:
     from cala.heads.auto import AutoReport
 
 MOST_ROWS, MOST_NUMBERS = 2000, 2**20
 MARGIN = 1e-4  # of a logit, above rounding
-NO_CURVE = TradeOff(np.full(1, -np.inf), np.full(1, np.nan), np.full(1, np.nan))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cala.metrics import Answers, auroc, fpr_at_tpr, harmonic
+from cala.metrics import Answers, auroc, average, fpr_at_tpr, harmonic
 from cala.model.version import Features, ModelVersion
 
 MISTAKES = 10
@@ -169,7 +169,7 @@ def evaluate(
     fits = np.full(len(features), np.nan)
     if classifier.rejection_.is_on:
         fits = classifier.familiarity(features)
-    on_known, on_new = _share(right[known]), _share(right[new])
+    on_known, on_new = average(right[known]), average(right[new])
     return Evaluation(
         classes=tuple(
             ClassResult(
@@ -177,11 +177,11 @@ def evaluate(
             )
             for c in tested.tolist()
         ),
-        accuracy=_share(right[inside]),
+        accuracy=average(right[inside]),
         known=on_known,
         new=on_new,
         hm=harmonic(on_known, on_new),
-        answered=_share((right & ~(fits < rate))[inside]),
+        answered=average((right & ~(fits < rate))[inside]),
         names=tuple(names),
         matrix=matrix,
         rejections=judge_rejection(fits, known, new, rate),
@@ -201,9 +201,9 @@ def judge_rejection(fits: NDArray[np.float64], known: Mask, new: Mask, rate: flo
     others = fits[strange & ~np.isnan(fits)]
     return Rejections(
         rate=rate,
-        known=_share(rejected[known]),
-        new=_share(rejected[new]),
-        strange=_share(rejected[strange]),
+        known=average(rejected[known]),
+        new=average(rejected[new]),
+        strange=average(rejected[strange]),
         strange_photos=int(strange.sum()),
         auroc=auroc(fits[~strange], others),
         auroc_known=auroc(fits[known], others),
@@ -224,10 +224,6 @@ def sides(current: ModelVersion, features: Features, columns: Sequence[int]) -> 
     if head.adapted:
         logits += head.gamma * head.beta
     return Answers.of(logits, columns, current.n_known)
-
-
-def _share(right: Mask) -> float:
-    return float(right.mean()) if len(right) else float("nan")
 
 
 def _number(value: float) -> float | None:
