@@ -32,8 +32,8 @@ from cala.encoders.fakes import encode_fakes
 from cala.errors import CalaError
 from cala.heads import BaseData, make_head
 from cala.heads.rejection import familiarity, fit_rejection
+from cala.metrics import auroc, fpr_at_tpr
 from cala.model.photos import gather
-from cala.rejection_metrics import auroc, fpr_at_tpr
 from cala.shipped import shipped
 from cala.statistics import estimate
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score, roc_curve
 
-from cala.rejection_metrics import auroc, fpr_at_tpr
+from cala.metrics import auroc, fpr_at_tpr
 
 SCORES = st.lists(st.integers(0, 12).map(lambda i: i / 4), min_size=1, max_size=40)
 

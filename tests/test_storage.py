@@ -172,7 +172,7 @@ def test_what_json_cannot_hold_is_refused(path):
 
 
 def test_rows_are_read_a_few_at_a_time(path):
-    rows, x = storage.open_rows(path), arrays()["x"]
+    rows, x = storage.StoredTensors(path), arrays()["x"]
     assert rows.shapes["x"] == (6, 3)
     assert rows.dtypes["x"] == "F32"
     np.testing.assert_array_equal(rows.read("x", 2, 5), x[2:5], strict=True)
@@ -190,7 +190,7 @@ def test_rows_are_read_a_few_at_a_time(path):
 def test_arrays_are_mapped(tmp_path):
     path, wanted = tmp_path / "m.safetensors", {"a": np.arange(5), "b": np.eye(3, dtype=np.float32)}
     storage.write(path, "images", META, wanted)
-    meta, found = storage.read_mapped(path, "images")
+    meta, found = storage.read(path, "images", mapped=True)
     assert meta == META
     for name, array in wanted.items():
         assert isinstance(found[name], np.memmap)
@@ -200,11 +200,11 @@ def test_arrays_are_mapped(tmp_path):
     content[-1] ^= 1
     path.write_bytes(content)
     with pytest.raises(DamagedFile):
-        storage.read_mapped(path, "images")
-    assert storage.read_mapped(path, "images", check=False)[0] == META
+        storage.read(path, "images", mapped=True)
+    assert storage.read(path, "images", mapped=True, check=False)[0] == META
     path.write_bytes(content[:-1])
     with pytest.raises(DamagedFile):
-        storage.read_mapped(path, "images", check=False)
+        storage.read(path, "images", mapped=True, check=False)
 
 
 def test_one_process_holds_a_lock(tmp_path):

@@ -43,8 +43,7 @@ def clear_leftovers(path: Path) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a small file in one step: readers see the old text or the new one, never a part."""
-    with atomic(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_bytes(path, text.encode())
 
 
 def write_bytes(path: Path, data: bytes) -> None:

@@ -6,12 +6,12 @@ from leaving out one group of images after the other (a jackknife, see `cala.sta
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cala.metrics import Answers, SessionMetrics, TradeOff, harmonic, switches_of
+from cala.metrics import Answers, SessionMetrics, harmonic, trade_off
 
 GROUPS = 20
 #: Counts per group, and rates with each group left out, under their names in records.
@@ -64,14 +64,13 @@ def kept_groups(
     outcome = np.where(right, 1, np.where(own_novel != as_novel, 2, 0))
     found = np.bincount((2 * groups + own_novel) * 3 + outcome, minlength=6 * n_groups)
     tally = found.reshape(n_groups, 2, 3)
-    lists = (
-        tally[:, side].sum(1) if k == 0 else tally[:, side, k] for side in (0, 1) for k in (0, 1, 2)
-    )
-    kept: Kept = {name: values.tolist() for name, values in zip(COUNTS, lists, strict=True)}
+    tally[:, :, 0] = tally.sum(2)  # all images, whatever their outcome
+    columns = tally.reshape(n_groups, 6).T.tolist()
+    kept: Kept = {name: list(values) for name, values in zip(COUNTS, columns, strict=True)}
     if not any(kept["novel_images"]):
         return {name: values for name, values in kept.items() if name.startswith("base")}
     if curve:
-        curves = _curves(answers, groups, n_groups)
+        curves = [trade_off(answers.where(groups != group)) for group in range(n_groups)]
         rates = [(c.area, c.novel_at_base_loss(0.02), c.novel_at_base_loss(0.05)) for c in curves]
         for name, column in zip(RATES, np.round(rates, 6).T, strict=True):
             if np.isfinite(column).all():
@@ -85,25 +84,20 @@ def left_out(kept: Mapping[str, object]) -> list[SessionMetrics] | None:
     What a record does not keep, and what does not exist without a group, is NaN.
     """
     try:
-        found = {k: np.asarray(v, np.float64) for k, v in kept.items() if k in (*COUNTS, *RATES)}
-    except (AttributeError, TypeError, ValueError, OverflowError):
+        found = {k: np.asarray(kept[k], np.float64) for k in (*COUNTS, *RATES) if k in kept}
+        table = np.stack(list(found.values()))
+    except (TypeError, ValueError, OverflowError):
         return None
-    n_groups = len(found["base_images"]) if np.ndim(found.get("base_images", 0.0)) == 1 else 0
-    if n_groups < 2 or any(values.shape != (n_groups,) for values in found.values()):
+    most = np.array([[1.0 if name in RATES else MOST] for name in found])
+    if table.ndim != 2 or table.shape[1] < 2 or not ((table >= 0) & (table <= most)).all():
         return None
-    nothing = np.zeros(n_groups)
-    if not all(((values >= 0) & (values <= MOST)).all() for values in found.values()):
-        return None
-    for side, other in (("base", "novel"), ("novel", "base")):
-        images, *parts = (
-            found.get(f"{side}_{name}", nothing) for name in ("images", "right", f"as_{other}")
-        )
-        if (sum(parts) > images).any():
+    n_groups = table.shape[1]
+    counts = {name: found.get(name, np.zeros(n_groups)) for name in COUNTS}
+    for images, right, elsewhere in (COUNTS[:3], COUNTS[3:]):
+        if (counts[right] + counts[elsewhere] > counts[images]).any():
             return None
-    if any((found[name] > 1).any() for name in RATES if name in found):
-        return None
     unknown = np.full(n_groups, np.nan)
-    rest = {k: (v := found.get(k, nothing)).sum() - v for k in COUNTS}
+    rest = {name: values.sum() - values for name, values in counts.items()}
     with np.errstate(divide="ignore", invalid="ignore"):
         images = rest["base_images"] + rest["novel_images"]
         columns = {
@@ -117,20 +111,3 @@ def left_out(kept: Mapping[str, object]) -> list[SessionMetrics] | None:
     rates = {name: values.tolist() for name, values in columns.items()}
     rates["hm"] = [harmonic(a, b) for a, b in zip(rates["base"], rates["novel"], strict=True)]
     return [SessionMetrics(**{k: v[g] for k, v in rates.items()}) for g in range(n_groups)]
-
-
-def _curves(answers: Answers, groups: NDArray[np.int64], n_groups: int) -> Iterator[TradeOff]:
-    """The trade-off curve without each group; images are sorted once for all."""
-    switch, right, is_base = switches_of(answers)
-    order = np.flatnonzero(right)
-    order = order[np.argsort(switch[order], kind="stable")]
-    at, own, base = switch[order], groups[order], is_base[order]
-    ends = np.flatnonzero(np.append(np.diff(at) > 0, np.ones(min(len(at), 1), bool)))
-    delta = np.append(-np.inf, at[ends])
-    sizes = [np.bincount(groups[side], minlength=n_groups) for side in (is_base, ~is_base)]
-    n_base, n_novel = (size.sum() - size for size in sizes)
-    for group in range(n_groups):
-        here = own != group
-        lost, won = (np.append(0, np.cumsum(here & side)[ends]) for side in (base, ~base))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            yield TradeOff(delta, (lost[-1] - lost) / n_base[group], won / n_novel[group])

@@ -1,4 +1,4 @@
-"""Everything that is ever reported: pure functions of logits and labels.
+"""Everything that is ever reported: pure functions of logits, scores and labels.
 
 Columns are classes in order of arrival, base classes first; the label space is always the joint
 one (argmax over every class seen so far). Rates are fractions of images, never means of batches.
@@ -7,7 +7,8 @@ one (argmax over every class seen so far). Rates are fractions of images, never 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -72,14 +73,22 @@ class Answers:
     @classmethod
     def joined(cls, parts: Sequence[Answers]) -> Answers:
         """The answers of all parts of a test set."""
-        first, names = parts[0], ("base", "base_column", "novel", "novel_column", "own")
-        arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-        return cls(**arrays, n_base=first.n_base, n_classes=first.n_classes)
+        arrays: dict[str, Any] = {
+            name: np.concatenate([getattr(part, name) for part in parts]) for name in PER_IMAGE
+        }
+        return replace(parts[0], **arrays)
+
+    def where(self, images: NDArray[np.bool_]) -> Answers:
+        """Those of some images, by a mask (n,)."""
+        return replace(self, **{name: getattr(self, name)[images] for name in PER_IMAGE})
 
     @property
     def predicted(self) -> NDArray[np.int64]:
         """(n,) the column with the largest logit, the first of several."""
         return np.where(self.base >= self.novel, self.base_column, self.novel_column)
+
+
+PER_IMAGE = ("base", "base_column", "novel", "novel_column", "own")
 
 
 def _best(logits: NDArray[np.floating], first: int) -> tuple[Floats, NDArray[np.int64]]:
@@ -103,15 +112,15 @@ def metrics_of(answers: Answers) -> SessionMetrics:
     predicted, n_base = answers.predicted, answers.n_base
     right = predicted == answers.own
     is_base = answers.own < n_base
-    base, novel = _mean(right[is_base]), _mean(right[~is_base])
-    curve = trade_off_of(answers)
+    base, novel = average(right[is_base]), average(right[~is_base])
+    curve = trade_off(answers)
     return SessionMetrics(
-        accuracy=_mean(right),
+        accuracy=average(right),
         base=base,
         novel=novel,
         hm=harmonic(base, novel),
-        fpr=_mean(predicted[~is_base] < n_base),
-        fpr_mirror=_mean(predicted[is_base] >= n_base),
+        fpr=average(predicted[~is_base] < n_base),
+        fpr_mirror=average(predicted[is_base] >= n_base),
         ausuc=curve.area,
         ncr2=curve.novel_at_base_loss(0.02),
         ncr5=curve.novel_at_base_loss(0.05),
@@ -167,30 +176,18 @@ class TradeOff:
         return int(best[len(best) // 2])
 
 
-def trade_off(logits: ArrayLike, columns: ArrayLike, n_base: int) -> TradeOff:
-    """The exact curve: each image's own switching shift is the difference of its two best logits.
-
-    logits : (n, C); columns : (n,); n_base : columns that are base
-    """
-    return trade_off_of(Answers.of(logits, columns, n_base))
+#: Where there are no base or no novel classes to trade.
+NO_CURVE = TradeOff(np.full(1, -np.inf), np.full(1, np.nan), np.full(1, np.nan))
 
 
-def trade_off_of(answers: Answers) -> TradeOff:
-    """The exact curve from what was answered."""
+def trade_off(answers: Answers) -> TradeOff:
+    """The exact curve; an image's switching shift is the difference of its two best logits."""
     if answers.n_classes <= answers.n_base or answers.n_base == 0:
-        nothing = np.full(1, np.nan)
-        return TradeOff(np.full(1, -np.inf), nothing, nothing)
-    switch, right, is_base = switches_of(answers)
-    return trade_off_from_switches(
-        switch[is_base], right[is_base], switch[~is_base], right[~is_base]
-    )
-
-
-def switches_of(answers: Answers) -> tuple[Floats, NDArray[np.bool_], NDArray[np.bool_]]:
-    """Per image: its switching shift, whether it is right on its own side, whether it is base."""
-    is_base = answers.own < answers.n_base
-    own_side = np.where(is_base, answers.base_column, answers.novel_column)
-    return answers.base - answers.novel, own_side == answers.own, is_base
+        return NO_CURVE
+    base = answers.own < answers.n_base
+    right = np.where(base, answers.base_column, answers.novel_column) == answers.own
+    switch = answers.base - answers.novel
+    return trade_off_from_switches(switch[base], right[base], switch[~base], right[~base])
 
 
 def trade_off_from_switches(
@@ -218,11 +215,6 @@ def trade_off_from_switches(
         np.concatenate([[best_base], best_base - lost_by]).clip(min=0.0),
         np.concatenate([[0.0 if np.size(novel_switch) else np.nan], novel]),
     )
-
-
-def ausuc(logits: ArrayLike, columns: ArrayLike, n_base: int) -> float:
-    """Exact area under the base/novel accuracy curve."""
-    return trade_off(logits, columns, n_base).area
 
 
 @dataclass(frozen=True)
@@ -267,17 +259,13 @@ def summarise(sessions: Sequence[SessionMetrics]) -> Summary:
     )
 
 
-def average(values: Sequence[float]) -> float:
-    """Avg = mean of A_0..A_T; NaN for nothing.
+def average(values: Sequence[float] | NDArray[np.bool_]) -> float:
+    """The mean, such as Avg = mean of A_0..A_T; NaN for nothing.
 
     >>> round(average([83.98, 78.60, 73.95, 69.22, 65.85, 62.95, 59.68, 58.11, 56.65]), 2)
     67.67
     """
     return float(np.mean(values)) if len(values) else float("nan")
-
-
-def _mean(values: NDArray[np.bool_]) -> float:
-    return float(values.mean()) if values.size else float("nan")
 
 
 def _steps(switch: ArrayLike, right: ArrayLike, weight: ArrayLike | None) -> tuple[Floats, Floats]:
@@ -287,3 +275,37 @@ def _steps(switch: ArrayLike, right: ArrayLike, weight: ArrayLike | None) -> tup
     worth = (w / w.sum())[ok] if len(at) else w
     order = np.argsort(at[ok], kind="stable")
     return at[ok][order], worth[order]
+
+
+# How well a score tells known images (the positives) from unknown ones; higher is more familiar.
+
+
+def auroc(known: ArrayLike, unknown: ArrayLike) -> float:
+    """How often a known image scores higher than an unknown one, ties counting half.
+
+    known : (n,); unknown : (m,) -> in [0, 1], NaN without one of the two
+
+    >>> auroc([0.9, 0.5], [0.5, 0.1])
+    0.875
+    """
+    high, low = np.asarray(known, dtype=np.float64), np.sort(np.asarray(unknown, dtype=np.float64))
+    if not len(high) or not len(low):
+        return float("nan")
+    below = np.searchsorted(low, high, side="left")
+    not_above = np.searchsorted(low, high, side="right")
+    return float((below + not_above).mean() / (2 * len(low)))
+
+
+def fpr_at_tpr(known: ArrayLike, unknown: ArrayLike, tpr: float = 0.95) -> float:
+    """Share of unknown images let in by the strictest threshold that lets in `tpr` of the known.
+
+    known : (n,); unknown : (m,) -> in [0, 1], NaN without one of the two
+
+    >>> fpr_at_tpr([0.9, 0.8, 0.7, 0.6], [0.65, 0.1], tpr=0.75)
+    0.0
+    """
+    kept, other = np.sort(np.asarray(known, dtype=np.float64)), np.asarray(unknown)
+    if not len(kept) or not len(other):
+        return float("nan")
+    lost = int(np.floor((1 - tpr) * len(kept) + 1e-9))
+    return float((other >= kept[min(lost, len(kept) - 1)]).mean())

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from cala.errors import DamagedFile, InputError
-from cala.files import counted, reason, shown
-from cala.storage import unreadable
+from cala.files import counted, shown
+from cala.storage import json_object, newer, unreadable
 
 SCHEMA = 1
+FIX = "run it again in another folder (--out)"
 #: Rates may exceed 1 by rounding.
 SLACK = 1e-6
 CHECKSUM = ', "crc32": "'
@@ -160,28 +161,22 @@ def read_config(folder: Path) -> dict[str, Any] | None:
     """The `config.json` of a run folder; None if there is none."""
     file = folder / "config.json"
     try:
-        config = json.loads(file.read_text("utf-8"))
+        config = json_object(file, FIX)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise unreadable(file, error) from error
-    except (ValueError, RecursionError) as error:
-        raise _damaged(file, reason(error)) from error
-    if not isinstance(config, dict):
-        raise _damaged(file, "it holds no configuration")
     schema = config.get("schema", SCHEMA)
     if type(schema) is int and schema > SCHEMA:
-        raise InputError(
-            f"{shown(file)} was made by a newer cala", "update cala", code="newer_version"
-        )
+        raise newer(file, f"schema {schema}", SCHEMA, code="newer_version")
     for key, kind in CONFIG_KINDS.items():
         value = config.get(key)
         fits = value is None or isinstance(value, kind)
         if not fits or (kind is list and not all(isinstance(v, str | int) for v in value or ())):
-            raise _damaged(file, f"its {key} cannot be used")
+            raise DamagedFile(shown(file), f"its {key} cannot be used", FIX)
     sessions = (config.get("protocol") or {}).get("sessions")
     if type(schema) is not int or type(sessions) is not int or sessions < 0:
-        raise _damaged(file, "it states no schema or no number of sessions")
+        raise DamagedFile(shown(file), "it states no schema or no number of sessions", FIX)
     return config
 
 
@@ -189,21 +184,13 @@ def find_runs(paths: list[Path]) -> list[Path]:
     """Run folders; a folder that only holds run folders (`cala ablate`) stands for these."""
     found: list[Path] = []
     for path in paths:
-        if not path.is_dir():
-            raise InputError(
-                f"{shown(path)} is not a folder", "give the folder that cala run made", field="runs"
-            )
-        inner = sorted(p.parent for p in path.glob("*/records.jsonl"))
-        if (path / "config.json").exists() or (path / "records.jsonl").exists():
-            found.append(path)
-        elif inner:
-            found += inner
-        else:
-            raise InputError(
-                f"{shown(path)} is not a run folder, it has neither config.json nor records.jsonl",
-                "give the folder that cala run made",
-                field="runs",
-            )
+        is_run = (path / "config.json").exists() or (path / "records.jsonl").exists()
+        inner = [path] if is_run else sorted(p.parent for p in path.glob("*/records.jsonl"))
+        if not inner:
+            what = "is not a run folder: it has neither config.json nor records.jsonl"
+            detail = f"{shown(path)} {what if path.is_dir() else 'is not a folder'}"
+            raise InputError(detail, "give the folder that cala run made", field="runs")
+        found += inner
     return list(dict.fromkeys(p.resolve() for p in found))
 
 
@@ -229,7 +216,3 @@ def _is_sound(record: Record) -> bool:
 def is_rate(value: object) -> bool:
     """Whether a value from a file is a number from 0 to 1."""
     return type(value) in (int, float) and -SLACK <= value <= 1 + SLACK  # type: ignore[operator]
-
-
-def _damaged(path: Path, why: str) -> DamagedFile:
-    return DamagedFile(shown(path), why, "run it again in another folder (--out)")

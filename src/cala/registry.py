@@ -67,8 +67,7 @@ class Registry(Generic[T]):
         self._summaries[name] = summary
 
     def __getitem__(self, name: str) -> T:
-        if name not in self:
-            raise UnknownNameError(unknown(self.kind, name, self._entries))
+        check_choice(self.kind, name, self._entries)
         thing = self._entries[name]
         if isinstance(thing, str):
             module, _, attribute = thing.partition(":")
@@ -86,8 +85,7 @@ class Registry(Generic[T]):
 
     def summary(self, name: str) -> str:
         """The one line shown by listings."""
-        if name not in self:
-            raise UnknownNameError(unknown(self.kind, name, self._entries))
+        check_choice(self.kind, name, self._entries)
         return self._summaries[name]
 
 

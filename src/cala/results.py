@@ -34,9 +34,7 @@ class Results:
         for record in sorted(records, key=lambda r: r.session):
             seeds = cells.setdefault((record.method, record.draw), {})
             seeds.setdefault(record.seed, []).append(record)
-        self._cells = {
-            key: [_Course(found) for found in seeds.values()] for key, seeds in cells.items()
-        }
+        self._cells = {key: list(map(_Course, seeds.values())) for key, seeds in cells.items()}
         self.methods = list(dict.fromkeys(r.method for r in records))
         self.draws = list(dict.fromkeys(r.draw for r in records))
 

@@ -44,7 +44,9 @@ KINDS = {
     "embeddings": Kind(1, AGAIN),
     "encoder": Kind(2, "put back a copy of it, or train the encoder again with `cala train`"),
     "images": Kind(2, "clear it with `cala cache clear images`"),
-    "model": Kind(1, "put back a copy of it, or go back to the last good version with `cala undo`"),
+    "model": Kind(
+        1, "restore a copy of it, or go back to the last intact version with `cala undo`"
+    ),
     "session": Kind(2, "delete it; it is computed again"),
     "shard": Kind(2, AGAIN),
     "shards": Kind(1, AGAIN),  # a JSON document, as `read_json` reads it
@@ -90,7 +92,12 @@ def write(path: Path, kind: str, meta: Meta, tensors: Mapping[str, Array]) -> No
 
 
 def read(
-    path: Path, kind: str, old: Callable[[dict[str, str]], Meta] | None = None
+    path: Path,
+    kind: str,
+    old: Callable[[dict[str, str]], Meta] | None = None,
+    *,
+    mapped: bool = False,
+    check: bool = True,
 ) -> tuple[Meta, dict[str, Array]]:
     """Read `meta` and the arrays of a file that `write` wrote, and check every byte.
 
@@ -102,6 +109,10 @@ def read(
     old : callable, optional
         Makes `meta` from the header of a file that was written before there were kinds. It raises
         ValueError, KeyError or TypeError if the header does not belong to such a file.
+    mapped : bool, default=False
+        Return read-only memory maps, for arrays that are too large for memory.
+    check : bool, default=True
+        Compute the checksum, which reads every byte.
 
     Raises
     ------
@@ -109,24 +120,6 @@ def read(
         With the code `missing_file`, `unreadable_file`, `other_kind`, `newer_file` or
         (DamagedFile) `damaged_file`.
     """
-    return _read(path, kind, old, lambda file: _tensors(path, file))
-
-
-def read_mapped(path: Path, kind: str, check: bool = True) -> tuple[Meta, dict[str, Array]]:
-    """Like `read`, but with read-only memory maps, for arrays that are too large for memory.
-
-    check : read every byte once to check it; otherwise only the header is read
-    """
-    return _read(path, kind, None, lambda file: _maps(path, file, file.keys()), check)
-
-
-def _read(
-    path: Path,
-    kind: str,
-    old: Callable[[dict[str, str]], Meta] | None,
-    load: Callable[[Any], dict[str, Array]],
-    check: bool = True,
-) -> tuple[Meta, dict[str, Array]]:
     with _opened(path, KINDS[kind].fix) as file:
         found = file.metadata() or {}
         header = _parsed(found.get("cala", ""))
@@ -138,7 +131,8 @@ def _read(
             raise _other(path, kind, f"its kind is {header.get('kind')!r}")
         if not is_old and isinstance(version, int) and version > KINDS[kind].version:
             raise newer(path, f"{kind} version {version}", KINDS[kind].version)
-        arrays, seal = load(file), header.pop("sha256", None)
+        arrays = _maps(path, file, file.keys()) if mapped else _tensors(path, file)
+        seal = header.pop("sha256", None)
         whole = is_old or not check or seal == checksum(header, arrays)
         if not whole or not isinstance(meta, dict):
             raise ValueError("its checksum does not match: the content changed")
@@ -148,9 +142,8 @@ def _read(
 def _tensors(path: Path, file: Any) -> dict[str, Array]:
     found = {}
     for name in file.keys():  # noqa: SIM118
-        if (
-            file.get_slice(name).get_dtype() == "BF16"
-        ):  # NumPy has no bfloat16: it is the upper half of a float32
+        if file.get_slice(name).get_dtype() == "BF16":
+            # NumPy has no bfloat16, which is the upper half of a float32.
             halves = _maps(path, file, [name])[name].astype(np.uint32)
             found[name] = (halves << 16).view(np.float32)
         else:
@@ -190,10 +183,10 @@ def _parsed(text: str) -> Meta:
     return found if isinstance(found, dict) else {}
 
 
-def newer(path: Path, found: str, known: int) -> InputError:
+def newer(path: Path, found: str, known: int, code: str = "newer_file") -> InputError:
     """The error for a file that a newer version of cala wrote."""
     what = f"was written by a newer cala ({found}; this one reads up to {known})"
-    return _error(path, what, "use that version of cala", "newer_file")
+    return _error(path, what, "use that version of cala", code)
 
 
 def not_written(path: Path, error: Exception) -> InputError:
@@ -201,10 +194,6 @@ def not_written(path: Path, error: Exception) -> InputError:
     before = "; the previous file is still there" if path.is_file() else ""
     what = f"cannot be written ({reason(error)}){before}"
     return _error(path, what, "free some space, or choose another folder", "not_written")
-
-
-def _missing(path: Path) -> InputError:
-    return _error(path, "does not exist", "check the path", "missing_file")
 
 
 def _other(path: Path, kind: str, why: str) -> InputError:
@@ -226,8 +215,6 @@ def _opened(path: Path, fix: str) -> Iterator[Any]:
             pass
         with safe_open(path, "np") as file:
             yield file
-    except FileNotFoundError as error:
-        raise _missing(path) from error
     except InputError:
         raise
     except SafetensorError as error:
@@ -240,13 +227,11 @@ def _opened(path: Path, fix: str) -> Iterator[Any]:
 
 
 def unreadable(path: Path, error: OSError) -> InputError:
-    """For a passing fault, such as too many open files: nothing is wrong with the file."""
-    return InputError(
-        f"{shown(path)} cannot be read ({reason(error)})",
-        "check its permissions and the limits of this machine",
-        field="path",
-        code="unreadable_file",
-    )
+    """For a missing file, or a passing fault such as too many open files: it is not damaged."""
+    if isinstance(error, FileNotFoundError):
+        return _error(path, "does not exist", "check the path", "missing_file")
+    fix = "check its permissions and the limits of this machine"
+    return _error(path, f"cannot be read ({reason(error)})", fix, "unreadable_file")
 
 
 def checksum(header: Meta, arrays: Mapping[str, Array]) -> str:
@@ -271,19 +256,26 @@ def read_json(path: Path, kind: str) -> Meta:
     """Read a JSON document of the version that this program knows."""
     fix, known = KINDS[kind].fix, KINDS[kind].version
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        schema = content.pop("schema", None)
-    except FileNotFoundError as error:
-        raise _missing(path) from error
+        content = json_object(path, fix)
     except OSError as error:
         raise unreadable(path, error) from error
-    except (ValueError, RecursionError, AttributeError, TypeError) as error:
-        raise DamagedFile(shown(path), reason(error), fix) from error
+    schema = content.pop("schema", None)
     if isinstance(schema, int) and schema > known:
         raise newer(path, f"schema {schema}", known)
     if schema != known:
         raise DamagedFile(shown(path), f"its schema is {schema!r}, not {known}", fix)
-    return dict(content)
+    return content
+
+
+def json_object(path: Path, fix: str) -> Meta:
+    """Read a JSON object; anything else is a `DamagedFile`, and an OSError is passed on."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise DamagedFile(shown(path), reason(error), fix) from error
+    if not isinstance(found, dict):
+        raise DamagedFile(shown(path), "it is not a JSON object", fix)
+    return found
 
 
 class StoredTensors:
@@ -324,11 +316,6 @@ class StoredTensors:
             if (tuple(part.get_shape()), part.get_dtype()) != known:
                 raise ValueError("it was replaced while it was being read")
             yield part
-
-
-def open_rows(path: Path, fix: str = AGAIN) -> StoredTensors:
-    """Open any safetensors file to read slices of its arrays."""
-    return StoredTensors(path, fix)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cala.core.operating_point import choose_delta, thinned
-from cala.metrics import TradeOff, trade_off
+from cala.metrics import Answers, TradeOff, trade_off
 
 
 def whole_curve(seed: int = 0, n: int = 3000):
@@ -14,7 +14,7 @@ def whole_curve(seed: int = 0, n: int = 3000):
     y = rng.integers(0, 10, n)
     z = rng.normal(size=(n, 10))
     z[np.arange(n), y] += 1
-    return trade_off(z, y, 6)
+    return trade_off(Answers.of(z, y, 6))
 
 
 def at(curve, delta):

@@ -18,7 +18,7 @@ from cala.core.cala import (
 )
 from cala.core.fakes import EpisodePlan, FakePool, draw_episode, draw_fakes, draw_pairs
 from cala.core.operating_point import choose_delta, pseudo_trade_off, thinned
-from cala.metrics import trade_off
+from cala.metrics import Answers, trade_off
 from core.training_problem import HELDOUT
 
 
@@ -146,7 +146,7 @@ def test_pseudo_trade_off_is_the_trade_off_of_the_full_logits():
     context = ClassContext(np.zeros((3, 4)), np.zeros(3), np.ones(3))
     made = pseudo_trade_off([Episode(context, Scores.of(z, y, 4))], [shift])
     z[:, 4:] += shift
-    whole = trade_off(z, y, 4)
+    whole = trade_off(Answers.of(z, y, 4))
     assert made.area == pytest.approx(whole.area)
     np.testing.assert_allclose(made.delta[1:], whole.delta[1:])
 
@@ -178,7 +178,7 @@ def test_a_thinned_curve_keeps_its_ends_and_nearly_its_area():
     y = rng.integers(0, 10, 3000)
     z = rng.normal(size=(3000, 10))
     z[np.arange(3000), y] += 1
-    curve = trade_off(z, y, 6)
+    curve = trade_off(Answers.of(z, y, 6))
     thin = thinned(curve, 200)
     assert len(thin.delta) <= 200
     assert thin.base[0] == curve.base[0]

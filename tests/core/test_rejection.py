@@ -84,10 +84,10 @@ def test_another_class_can_only_make_images_more_familiar(problem, k, score):
 def test_arrays_restore_it(problem):
     base, novel, n_base, shots, scores = problem
     before = tables(base, novel)
-    after = Rejection(**{k: v.copy() for k, v in before.arrays().items()})
+    after = Rejection(**{k: v.copy() for k, v in vars(before).items()})
     z = np.array(scores)
-    for name, value in before.arrays().items():
-        assert np.array_equal(value, after.arrays()[name])
+    for name, value in vars(before).items():
+        assert np.array_equal(value, vars(after)[name])
     assert np.array_equal(
         before.p_values(z, np.array(shots), n_base), after.p_values(z, np.array(shots), n_base)
     )

@@ -200,6 +200,7 @@ def test_a_new_kind_of_adapter_falls_back_to_la():
     """Nothing of it was chosen but the shots."""
     assert replace(CALA, adapter="distance", shots=(3,)).as_la() == replace(LA, shots=(3,))
     x, y = blobs(4, 10, 6)
-    with pytest.warns(FallbackWarning, match="6 fake classes"):
+    with pytest.warns(FallbackWarning) as caught:
         head = make_head("distance", adapter=QUICK).fit_base(BaseData(x, y))
+    assert "few_fakes" in [getattr(warning.message, "code", "") for warning in caught]
     assert head.trained_as.adapter == "scalar"

@@ -361,8 +361,9 @@ def test_too_early_calls_say_what_to_do(method):
     for call in (lambda: head.add(*shots(7)), lambda: head.logits(X), head.state):
         with pytest.raises(StateError, match="fit the base classes first"):
             call()
-    with pytest.raises(InputError, match="at least two base classes"):
+    with pytest.raises(InputError) as refused:
         head.fit_base(BaseData(X[Y == 0], Y[Y == 0]))
+    assert refused.value.code == "one_class"
     assert head.classes == ()
 
 
@@ -413,8 +414,9 @@ def test_the_linear_form_gives_the_logits(head):
     unit = head.embed(X)
     head.add(*shots(N_BASE, 3)).add(*shots(N_BASE + 1, 1)).forget(0)
     if not linear(head):
-        with pytest.raises(InputError, match="not linear"):
+        with pytest.raises(InputError) as refused:
             head.linear_form()
+        assert refused.value.code == "not_linear"
         return
     weights, bias = head.linear_form()
     assert weights.shape == (len(head.classes), unit.shape[1])
@@ -427,8 +429,9 @@ def test_a_new_row_is_what_add_appends(head, k):
     if head.adapted:
         head.set_operating_point(delta=0.3)
     if not linear(head):
-        with pytest.raises(InputError, match="no linear form"):
+        with pytest.raises(InputError) as refused:
             head.new_row(head.embed(features))
+        assert refused.value.code == "not_linear"
         return
     weight, bias = head.new_row(head.embed(features))
     weights, all_bias = head.add(features, labels).linear_form()

@@ -70,14 +70,16 @@ def evaluation(
     del told["confusion"]  # follows from the trade-off, which is smaller with many classes
     told["mistakes"] = [vars(mistake) for mistake in judged.mistakes(50)]
     told["strangers"] = dict(Counter(one for one in labels if one not in snapshot.column_of))
-    both = sides(model, features)
+    true = [snapshot.column_of.get(label, -1) for label in labels]
+    both = sides(model, features, true)
+    switch = (both.base - both.novel).tolist()
     told["trade_off"] = {
         "classes": snapshot.names,
         "n_known": model.n_known,
         "delta": model.classifier.delta_,
-        "true": [snapshot.column_of.get(label, -1) for label in labels],
-        "known": both.known.tolist(),
-        "new": both.new.tolist(),
-        "switch": [round(s, 5) if np.isfinite(s) else None for s in both.switch.tolist()],
+        "true": true,
+        "known": both.base_column.tolist(),
+        "new": both.novel_column.tolist(),
+        "switch": [round(s, 5) if np.isfinite(s) else None for s in switch],
     }
     return told

@@ -28,7 +28,7 @@ from cala.app.uploads import Sent, Upload
 from cala.errors import CalaError
 from cala.files import stamp
 from cala.model import Model
-from cala.model.model import Added, check_reject
+from cala.model.model import Added, check_limits
 from cala.model.thumbnails import put_thumbnails
 from cala.model.version import ModelVersion, check_name
 from cala.store import Present
@@ -71,7 +71,7 @@ class Service:
         self, uploads: Sequence[Upload], *, top: int, unknown: str, reject: float | None
     ) -> dict[str, Any]:
         """Answers to the photos that can be read, and what is wrong with the others."""
-        check_reject(reject)
+        check_limits(reject=reject)
         good, bad = await self.encoder.photos(uploads, self.limits.seconds)
         if not good:
             raise bad[0][1]
@@ -84,7 +84,7 @@ class Service:
 
     async def evaluate(self, sent: Sent, reject: float | None) -> dict[str, Any]:
         """Labelled photos, of the request itself or of an archive in it."""
-        check_reject(reject)
+        check_limits(reject=reject)
         async with self._checking:
             kept, errors = await self._encoded(labelled_photos(sent, self.limits))
             snapshot = self.snapshot

@@ -9,7 +9,6 @@ import numpy as np
 
 from cala.core.cala import PrototypeTable, normalise
 from cala.core.rows import Array, Features, parts_of
-from cala.registry import check_choice
 
 FEW_ROWS = 0.5  # per dimension: below, their span is cheaper to work in than all dimensions
 TINY_SCATTER = 1e-12
@@ -81,17 +80,14 @@ def fit_metric(
 
     rows : (m,) learn from these rows alone
     """
-    check_choice("metric", name, METRICS)
-    kind = METRICS[name]
-    if issubclass(kind, WhitenedMetric):
-        mean, matrix = fit_whitening(features, columns, shrinkage, rows)
-        return kind(mean.astype(features.dtype), matrix.astype(features.dtype))
-    return kind()
+    if name == "cosine":
+        return CosineMetric()
+    learned = fit_whitening(features, columns, shrinkage, rows)
+    return WhitenedMetric(*(array.astype(features.dtype) for array in learned))
 
 
 def restore_metric(name: str, arrays: dict[str, Array]) -> Metric:
     """The metric that `Metric.arrays` came from."""
-    check_choice("metric", name, METRICS)
     return METRICS[name](**arrays)
 
 
@@ -115,23 +111,20 @@ def fit_whitening(
         mean += _rooted(part).sum(0, dtype=np.float64)
     mean /= n
 
-    def centred_parts() -> Iterator[tuple[Array, Array]]:
-        for part, own in parts_of(features, columns, rows):
-            yield normalise(_rooted(part).astype(np.float64) - mean), own
-
     few = n < FEW_ROWS * dim
     moment = np.zeros((0, 0) if few else (dim, dim))
     kept: list[tuple[Array, Array]] = []
 
-    def seen_parts() -> Iterator[tuple[Array, Array]]:
-        for centred, own in centred_parts():
+    def centred_parts() -> Iterator[tuple[Array, Array]]:
+        for part, own in parts_of(features, columns, rows):
+            centred = normalise(_rooted(part).astype(np.float64) - mean)
             if few:
                 kept.append((centred, own))
             else:
                 np.add(moment, centred.T @ centred, out=moment)
             yield centred, own
 
-    table = PrototypeTable.of(seen_parts(), int(columns.max()) + 1, dim)
+    table = PrototypeTable.of(centred_parts(), int(columns.max()) + 1, dim)
     present = table.counts > 0
     freedom = max(n - int(present.sum()), 1)
     factor = default_shrinkage(dim, freedom) if isinstance(shrinkage, str) else shrinkage

@@ -84,10 +84,6 @@ class Rejection:
             best = np.maximum(best, p_value(self.scores[row, : self.sizes[row]], top))
         return best
 
-    def arrays(self) -> dict[str, Array]:
-        """What a model on disk keeps."""
-        return {"shots": self.shots, "scores": self.scores, "sizes": self.sizes}
-
 
 def p_value(calibration: Array, scores: Array) -> Array:
     """(1 + how many calibration scores are not above) / (1 + all of them).

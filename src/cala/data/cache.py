@@ -264,8 +264,8 @@ def _entry(path: Path, key: str) -> Entry | None:
         return None
     try:
         # Reading every byte is only worth it when the file was touched.
-        remembered("images", [path], lambda: [len(storage.read_mapped(path, "images")[1])])
-        meta, arrays = storage.read_mapped(path, "images", check=False)
+        remembered("images", [path], lambda: [len(storage.read(path, "images", mapped=True)[1])])
+        meta, arrays = storage.read(path, "images", mapped=True, check=False)
         return Entry(arrays, dict(meta["info"])) if meta["key"] == key else None
     except (InputError, KeyError, TypeError):
         return None

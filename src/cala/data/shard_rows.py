@@ -69,7 +69,7 @@ class Shards:
         }
 
     def _open(self, entry: Shard) -> Part:
-        part = Part(entry, storage.open_rows(self.folder / entry.file))
+        part = Part(entry, storage.StoredTensors(self.folder / entry.file))
         rows = entry.rows
         shapes: dict[str, tuple[int, ...]] = {"x": (rows, self.dim), "pairs": (rows, 2)}
         shapes |= dict.fromkeys(("y", "holdout", "name_ends"), (rows,))

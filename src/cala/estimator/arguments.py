@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from cala.core.fakes import FakePool
 from cala.errors import InputError
 from cala.heads import HEADS, Head
-from cala.heads.checks import check_number, is_number
+from cala.heads.checks import check_number
 from cala.heads.factory import split_name
 from cala.registry import check_choice
 
@@ -24,14 +24,6 @@ def shot_numbers(shots: Any) -> tuple[int | None, ...]:
     """One number of shots or several, as a tuple."""
     several = shots if isinstance(shots, tuple | list) else (shots,)
     return tuple(whole_number("shots", k) for k in several)
-
-
-def rejection_rate(value: Any) -> float:
-    """A share strictly between 0 and 1."""
-    if not is_number(value) or not 0 < value < 1:
-        fix = "give the share of genuine images that may be called unknown, such as 0.05"
-        raise InputError(f"rate is {value!r}", fix, field="rate")
-    return float(value)
 
 
 def seed_of(random_state: Any) -> int:

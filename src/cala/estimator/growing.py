@@ -23,19 +23,19 @@ from cala.estimator.arguments import (
     check_frozen,
     fake_pool,
     holdout_mask,
-    rejection_rate,
     seed_of,
     shot_numbers,
     whole_number,
 )
-from cala.estimator.labels import find_label, given_labels, labels_like, some_labels
+from cala.estimator.labels import find_label, given_labels, labels_like
+from cala.files import preview
 from cala.heads import BaseData, make_head
-from cala.heads.checks import check_features, check_operating_point, is_auto
+from cala.heads.checks import check_features, check_number, check_operating_point, is_auto
 from cala.heads.rejection import fit_rejection
 from cala.registry import check_choice
 
 PRESETS = (None, "paper")
-PAPER = {"method": "cala-literal", "metric": "cosine"}
+PAPER = ("cala-literal", "cosine")  # method and metric
 #: The one way preset="paper" departs from the text, whose own loss drives β to minus infinity.
 PAPER_LOSS = {"loss": "balanced", "rho": 0.0}
 PAPER_REPORT = {
@@ -175,11 +175,7 @@ class GrowingClassifier:
         return self._change(lambda now: now._added(X, y))
 
     def _added(self, X: Any, y: Any) -> dict[str, Any]:
-        if not hasattr(self, "classes_"):
-            raise self._not_fitted(
-                "partial_fit adds classes to a fitted classifier: call fit(X, y) with the base "
-                "classes first"
-            )
+        self._fitted_head("fit the base classes before partial_fit adds others: call fit(X, y)")
         X, y = self._labelled(X, given_labels(y), first=False)
         names, inverse = np.unique(labels_like(y, self.classes_), return_inverse=True)
         ids = dict(zip(self.classes_.tolist(), self._head.classes, strict=True))
@@ -219,10 +215,7 @@ class GrowingClassifier:
         return self._change(lambda now: now._without(label))
 
     def _without(self, label: Any) -> dict[str, Any]:
-        self._fitted_head()
-        column = find_label(label, self.classes_)
-        if column is None:
-            raise _unknown_class("forget", label, self.classes_)
+        column = self._column_of(label, "forget")
         try:
             head = self._head.fork().forget(self._head.classes[column])
         except InputError as error:  # heads know classes by number only
@@ -254,10 +247,7 @@ class GrowingClassifier:
         return self._change(lambda now: now._renamed(old, new))
 
     def _renamed(self, old: Any, new: Any) -> dict[str, Any]:
-        self._fitted_head()
-        column = find_label(old, self.classes_)
-        if column is None:
-            raise _unknown_class("rename", old, self.classes_)
+        column = self._column_of(old, "rename")
         label = labels_like(given_labels([new]), self.classes_)
         taken = find_label(new, self.classes_)
         if taken not in (None, column):
@@ -476,7 +466,8 @@ class GrowingClassifier:
         >>> model.is_unknown(X, rate=0.01)
         array([False, False, False, False])
         """
-        return self.familiarity(X) < rejection_rate(rate)
+        check_number("rate", rate, 0, 1, above=True, below=True)
+        return self.familiarity(X) < rate
 
     def _logits(self, X: Any) -> Iterator[NDArray[Any]]:
         head = self._fitted_head()
@@ -541,9 +532,18 @@ class GrowingClassifier:
         """The fitted head; every change replaces it with another one."""
         return self._fitted_head()
 
-    def _fitted_head(self) -> Any:
+    def _column_of(self, label: Any, verb: str) -> int:
+        """The column of a class to `verb`."""
+        self._fitted_head()
+        column = find_label(label, self.classes_)
+        if column is None:
+            known = f"known classes are {preview(map(repr, self.classes_.tolist()), 10)}"
+            raise InputError(f"cannot {verb} {label!r}", known, code="unknown_class")
+        return column
+
+    def _fitted_head(self, message: str = "not fitted yet: call fit first") -> Any:
         if not hasattr(self, "_head"):
-            raise self._not_fitted("not fitted yet: call fit first")
+            raise self._not_fitted(message)
         return self._head
 
     # Checks of X and y and the not-fitted error; `CalaClassifier` uses scikit-learn's instead.
@@ -563,29 +563,17 @@ class GrowingClassifier:
 
     def _make_head(self) -> Any:
         check_choice("preset", self.preset, PRESETS)
-        options: dict[str, Any] = {
-            "method": self.method,
-            "metric": self.metric,
-            "scale": self.scale,
-        }
-        options.update(PAPER if self.preset == "paper" else {})
-        if is_auto(options["scale"]):  # use the head's own default; not every head has a scale
-            del options["scale"]
+        method, metric = PAPER if self.preset == "paper" else (self.method, self.metric)
         adapter: dict[str, Any] = {
             "novel": whole_number("expected_novel", self.expected_novel),
             "objective": self.objective,
             "max_base_loss": self.max_base_loss,
+            **(PAPER_LOSS if self.preset == "paper" else {}),
         }
-        if self.preset == "paper":
-            adapter.update(PAPER_LOSS)
         if self.shots is not None:
             adapter["shots"] = shot_numbers(self.shots)
+        # "auto" is the head's own default; not every head has a scale.
+        scale = {} if is_auto(self.scale) else {"scale": self.scale}
+        check_frozen(method)
         seed = seed_of(self.random_state)
-        check_frozen(options["method"])
-        return make_head(options.pop("method"), seed=seed, adapter=adapter, **options)
-
-
-def _unknown_class(verb: str, label: Any, classes: NDArray[Any]) -> InputError:
-    """The error for a label that no class has."""
-    detail = f"cannot {verb} {label!r}"
-    return InputError(detail, f"known classes are {some_labels(classes)}", code="unknown_class")
+        return make_head(method, metric=metric, seed=seed, adapter=adapter, **scale)

@@ -12,6 +12,9 @@ from cala.errors import InputError
 
 Labels = NDArray[Any]
 
+#: In the order in which they are looked for: a bool is a number too.
+KINDS: dict[str, Any] = {"strings": str, "booleans": (bool, np.bool_), "numbers": numbers.Real}
+
 
 def given_labels(y: Any) -> Any:
     """y as an array of one type that holds exactly what was given.
@@ -64,12 +67,6 @@ def find_label(label: Any, classes: Labels) -> int | None:
     return int(names.index(one.tolist()[0]))
 
 
-def some_labels(classes: Labels, most: int = 10) -> str:
-    """The first few classes, for messages."""
-    names = ", ".join(repr(name) for name in classes[:most].tolist())
-    return names + (f", … ({len(classes)} in all)" if len(classes) > most else "")
-
-
 def _scalar(label: Any) -> Any:
     """What an array or tensor without dimensions holds; everything else as it is."""
     bare = isinstance(label, np.generic) or getattr(label, "ndim", None) != 0
@@ -87,12 +84,9 @@ def _kind_of(label: Any, row: int) -> str:
     unknown = label is None or type(label).__name__ in ("NAType", "NaTType")
     if unknown or (isinstance(label, numbers.Real) and label != label):
         raise InputError(f"the label of row {row} is {label!r}: give every row a label")
-    if isinstance(label, str):
-        return "strings"
-    if isinstance(label, bool | np.bool_):
-        return "booleans"
-    if isinstance(label, numbers.Real):
-        return "numbers"
+    for kind, types in KINDS.items():
+        if isinstance(label, types):
+            return kind
     raise InputError(
         f"the label of row {row} is {label!r}, a {type(label).__name__}: labels are strings or "
         "whole numbers"
@@ -127,7 +121,7 @@ def _numbers(labels: list[Any]) -> Labels:
 
 
 def _mixed(kinds: set[str]) -> InputError:
-    first, second = sorted(kinds, key=("strings", "booleans", "numbers").index)[:2]
+    first, second = [kind for kind in KINDS if kind in kinds][:2]
     return InputError(
         f"labels mix {first} and {second}: use one type for all classes, such as "
         "[str(label) for label in y]"

@@ -29,8 +29,6 @@ def classifier_state(model: GrowingClassifier) -> ClassifierState:
     head = model._fitted_head().state()
     params = {name: getattr(model, name) for name in model.options()}
     params["random_state"] = seed_of(params["random_state"])
-    if isinstance(params["shots"], tuple):
-        params["shots"] = list(params["shots"])
     return {
         "config": params,
         "meta": {
@@ -42,7 +40,7 @@ def classifier_state(model: GrowingClassifier) -> ClassifierState:
         },
         "tensors": {
             **{f"head.{name}": array for name, array in head["tensors"].items()},
-            **{f"rejection.{name}": a for name, a in model.rejection_.arrays().items()},
+            **{f"rejection.{name}": array for name, array in vars(model.rejection_).items()},
         },
     }
 

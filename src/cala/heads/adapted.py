@@ -14,8 +14,7 @@ from cala.core.operating_point import pseudo_trade_off
 from cala.core.rows import Array
 from cala.heads.adapter_training import AdapterRecipe, train_adapter
 from cala.heads.base_data import BaseData
-from cala.heads.base_reference import BaseReference
-from cala.heads.wrapper import HeadWrapper, warn_of_base_queries
+from cala.heads.wrapper import BaseReference, HeadWrapper, warn_of_base_queries
 
 
 class AdaptedHead(HeadWrapper):

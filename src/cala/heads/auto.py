@@ -40,6 +40,7 @@ from cala.heads.base import Head
 from cala.heads.base_data import BaseData
 from cala.heads.table import TableHead
 from cala.heads.wrapper import warn_of_base_queries
+from cala.metrics import harmonic
 
 GROUPS = 3  # groups of base classes, each held out in turn
 FEWEST_REPEATS = 2  # a repeat holds out every class once
@@ -295,8 +296,7 @@ def _objective(objective: str, max_base_loss: float | None) -> Objective:
         if objective == "harmonic":
             curve = pseudo_trade_off([episode], [shift])
             best = curve.index_of_best_harmonic()
-            total = curve.base[best] + curve.novel[best]
-            return float(2 * curve.base[best] * curve.novel[best] / total) if total else 0.0
+            return harmonic(curve.base[best], curve.novel[best])
         scores = episode.scores
         best_novel, winner = scores.best(shift)
         novel = best_novel > scores.base_max

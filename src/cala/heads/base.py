@@ -69,6 +69,8 @@ class Head(ABC):
         Size and type of the embeddings.
     table : PrototypeTable
         Sums and counts of unit vectors per class, in the head's metric.
+    adapted : bool
+        Whether an adapter shifts its novel columns.
 
     Examples
     --------
@@ -85,6 +87,7 @@ class Head(ABC):
     dim: int
     dtype: np.dtype[Any]
     table: PrototypeTable
+    adapted: ClassVar[bool] = False
 
     # What every head must implement.
 
@@ -184,11 +187,6 @@ class Head(ABC):
     def host(self) -> Head:
         """The head without its adapter."""
         return self
-
-    @property
-    def adapted(self) -> bool:
-        """Whether an adapter shifts its novel columns."""
-        return False
 
     @property
     def beta(self) -> Array:

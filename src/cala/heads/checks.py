@@ -12,6 +12,7 @@ from cala.core.fakes import FakePool
 from cala.core.operating_point import OBJECTIVES
 from cala.core.rows import Array, Features, StoredRows
 from cala.errors import InputError
+from cala.files import preview
 from cala.registry import check_choice
 
 SQUARABLE = 1e15  # squares of larger numbers overflow float32, those of its inverse vanish
@@ -81,9 +82,8 @@ def check_labels(labels: Any, rows: int) -> Array:
     """Integer labels, one per row."""
     labels = np.asarray(labels)
     if labels.shape != (rows,):
-        raise InputError(
-            f"{rows} embeddings but labels of shape {labels.shape}", "give one label per embedding"
-        )
+        detail = f"{rows} embeddings but labels of shape {labels.shape}"
+        raise InputError(detail, "give one label per embedding", field="y")
     if labels.dtype.kind not in "iu":
         raise InputError(f"labels are {labels.dtype}", "heads take integer labels")
     return labels.astype(np.int64, copy=False)
@@ -110,14 +110,12 @@ def check_fakes(fakes: FakePool | None, dim: int) -> FakePool | None:
     same = whole[:, 0] == whole[:, 1]
     if same.any():
         raise InputError(f"pairs names one class twice in {rows_of(same)}", parents, field="pairs")
-    checked = _squarable(features, "fake classes")
-    if fakes.shots is not None:
-        shots = _floats(fakes.shots, "shots of fake classes")
+    shots = fakes.shots
+    if shots is not None:
+        shots = _squarable(_floats(shots, "shots of fake classes"), "shots of fake classes")
         if shots.shape != shape:
             raise InputError(f"fake_shots has shape {shots.shape}", f"give {shape}", field="fake")
-        return FakePool(checked, whole, _squarable(shots, "shots of fake classes"))
-    kept = checked is fakes.features and whole is fakes.pairs
-    return fakes if kept else FakePool(checked, whole)
+    return FakePool(_squarable(features, "fake classes"), whole, shots)
 
 
 def check_holdout(holdout: Any, rows: int) -> Array | None:
@@ -159,20 +157,22 @@ def check_number(
     *,
     whole: bool = False,
     above: bool = False,
+    below: bool = False,
 ) -> float:
     """A finite number from `low` to `high`, of any type but bool.
 
-    whole : it has no fraction; above : `low` itself is not allowed
+    whole : it has no fraction; above, below : `low` itself, `high` itself is not allowed
 
     >>> check_number("alpha", 0.5, 0, 1)
     0.5
     """
     number = float(value) if is_number(value) else math.nan  # type: ignore[arg-type]
-    fits = math.isfinite(number) and low <= number <= high and not (above and number == low)
-    if not fits or (whole and number % 1):
+    fits = math.isfinite(number) and low <= number <= high
+    excluded = (above and number == low) or (below and number == high)
+    if not fits or excluded or (whole and number % 1):
         kind = "a whole number" if whole else "a finite number"
         bounds = [f"{'greater than' if above else 'at least'} {low:g}"] if low > -math.inf else []
-        bounds += [f"at most {high:g}"] if high < math.inf else []
+        bounds += [f"{'below' if below else 'at most'} {high:g}"] if high < math.inf else []
         raise InputError(f"{name} is {value!r}", f"give {', '.join([kind, *bounds])}", field=name)
     return number
 
@@ -192,8 +192,7 @@ def is_auto(value: object) -> bool:
     return isinstance(value, str) and value == "auto"
 
 
-def rows_of(mask: Array, most: int = 5) -> str:
-    """'row 3' or 'rows 3, 5, 8 and 2 more'."""
+def rows_of(mask: Array) -> str:
+    """'row 3' or 'rows 3, 5, 8, 9, 11 and 2 more'."""
     rows = np.flatnonzero(mask).tolist()
-    more = f" and {len(rows) - most} more" if len(rows) > most else ""
-    return ("row " if len(rows) == 1 else "rows ") + ", ".join(map(str, rows[:most])) + more
+    return ("row " if len(rows) == 1 else "rows ") + preview(map(str, rows), 5)

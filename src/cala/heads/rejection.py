@@ -10,12 +10,7 @@ import warnings
 
 import numpy as np
 
-from cala.core.fakes import (
-    EpisodePlan,
-    FakePool,
-    draw_episode,
-    servable_shots,
-)
+from cala.core.fakes import EpisodePlan, FakePool, draw_episode, servable_shots
 from cala.core.rejection import Rejection
 from cala.core.rows import Array
 from cala.errors import FallbackWarning
@@ -70,12 +65,10 @@ def fit_rejection(
     expected = min(novel or max(1, round(2 * host.n_base / 3)), MOST_FAKES)
     enough = -(-FAKE_QUERIES // len(scorers))
     fake = {
-        k: [_fake_scores(scorer.head, fakes, k, expected, enough, rng) for scorer in scorers]
+        k: np.concatenate([_fake_scores(s.head, fakes, k, expected, enough, rng) for s in scorers])
         for k in served
     }
-    return Rejection.of(
-        np.concatenate(base), {k: np.concatenate(parts) for k, parts in fake.items()}
-    )
+    return Rejection.of(np.concatenate(base), fake)
 
 
 def _base_scores(scorer: Scorer, data: BaseData, rng: np.random.Generator) -> Array:
@@ -109,8 +102,6 @@ def _fake_scores(
                 fakes.features[draw.fakes[draw.query_of], draw.query_rows],
             )
         )
-        logits = (
-            host.fork().add_unit(shots, max(host.classes) + 1 + draw.shot_of).unit_logits(queries)
-        )
-        parts.append(logits[:, host.n_base :].max(1))
+        grown = host.fork().add_unit(shots, max(host.classes) + 1 + draw.shot_of)
+        parts.append(grown.unit_logits(queries)[:, host.n_base :].max(1))
     return np.concatenate(parts)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,21 +13,88 @@ from typing_extensions import Self
 from cala.core.adapters import Adapter, ScalarAdapter
 from cala.core.cala import ClassContext, PrototypeTable, novel_shift
 from cala.core.calibration import Temperature
-from cala.core.operating_point import choose_delta
+from cala.core.operating_point import choose_delta, losses_within
 from cala.core.rows import Array
 from cala.errors import BaseQueryWarning
 from cala.heads.adapter_training import AdapterRecipe
 from cala.heads.base import Head, State
 from cala.heads.base_data import BaseData, Scorer
-from cala.heads.base_reference import BaseReference
 from cala.heads.checks import check_operating_point
 from cala.heads.table import part_of
-from cala.metrics import TradeOff
+from cala.metrics import NO_CURVE, TradeOff
 
 if TYPE_CHECKING:
     from cala.heads.auto import AutoReport
 
-NO_CURVE = TradeOff(np.full(1, -np.inf), np.full(1, np.nan), np.full(1, np.nan))
+MOST_ROWS, MOST_NUMBERS = 2000, 2**20
+MARGIN = 1e-4  # of a logit, above rounding
+
+
+@dataclass(frozen=True)
+class BaseReference:
+    """Base rows that a head keeps, to see what novel classes take from the base classes.
+
+    Those count that are right where there are base classes alone.
+
+    rows : (R, e) as the head embeds them; own : (R,) their base columns
+    best : (R,) their largest base logit, -inf where it is not that of their own class
+    queries : (B,) how many of each base class were asked
+    """
+
+    rows: Array
+    best: Array
+    own: Array
+    queries: Array
+
+    @classmethod
+    def none(cls) -> BaseReference:
+        nothing = np.zeros(0, np.int64)
+        return cls(np.zeros((0, 0), np.float32), np.zeros(0, np.float32), nothing, nothing)
+
+    @classmethod
+    def of(cls, host: Head, data: BaseData) -> BaseReference:
+        """None where rows cannot be left out of what the host learned from them."""
+        scorers = data.scorers(host)
+        if len(scorers) > 1 or not scorers[0].leave_out:
+            return cls.none()
+        rng = np.random.default_rng(0)
+        most = max(1, min(MOST_ROWS, MOST_NUMBERS // data.dim))
+        asked = scorers[0].rows.where(data.queries)
+        asked = asked.draw(-(-most // data.n_base), rng).thinned(most, rng)
+        if not len(asked):
+            return cls.none()
+        rows = host.embed(data.features[asked.order])
+        return cls(rows, rows[:, 0], asked.columns, asked.counts).refreshed(host)
+
+    def refreshed(self, host: Head) -> BaseReference:
+        """After base classes have learned more: their logits are others."""
+        if not len(self.rows):
+            return self
+        logits = host.unit_logits(self.rows, self.own)[:, : host.n_base]
+        right = logits.argmax(1) == self.own
+        return replace(self, best=np.where(right, logits.max(1), -np.inf).astype(logits.dtype))
+
+    def without(self, column: int) -> BaseReference:
+        """After a base class was forgotten: none of its rows is kept or promised anything."""
+        if column >= len(self.queries):
+            return self
+        stay = self.own != column
+        own = self.own[stay]
+        queries = np.delete(self.queries, column)
+        return BaseReference(self.rows[stay], self.best[stay], own - (own > column), queries)
+
+    def delta(self, host: Head, shift: Array, max_base_loss: float) -> float:
+        """The largest δ that loses no more than the asked share of base queries.
+
+        host : with its novel classes; shift : (F,) what is added to these already
+        """
+        right = self.best > -np.inf
+        novel = host.unit_logits(self.rows[right])[:, host.n_base :] + shift
+        switches = np.sort(self.best[right] - novel.max(1))
+        lost = losses_within(max_base_loss, int(self.queries.sum()))
+        if lost >= len(switches):
+            return float(switches[-1]) + 1.0
+        return float(switches[lost]) - MARGIN  # this one and all after it stay
 
 
 class HeadWrapper(Head):
@@ -39,6 +108,7 @@ class HeadWrapper(Head):
     """
 
     name = "adapted"
+    adapted = True
     beta: Array = np.zeros(0)
     temperature: Temperature = Temperature()
 
@@ -55,37 +125,13 @@ class HeadWrapper(Head):
 
     # The host's own.
 
-    @property
-    def adapted(self) -> bool:
-        return True
-
-    @property
-    def host(self) -> Head:
-        return self._host
-
-    @property
-    def classes(self) -> tuple[int, ...]:  # type: ignore[override]
-        return self._host.classes
-
-    @property
-    def n_base(self) -> int:  # type: ignore[override]
-        return self._host.n_base
-
-    @property
-    def dim(self) -> int:  # type: ignore[override]
-        return self._host.dim
-
-    @property
-    def table(self) -> PrototypeTable:  # type: ignore[override]
-        return self._host.table
-
-    @property
-    def dtype(self) -> np.dtype[Any]:  # type: ignore[override]
-        return self._host.dtype
-
-    @property
-    def room(self) -> int | None:
-        return self._host.room
+    classes = property(attrgetter("_host.classes"))
+    n_base = property(attrgetter("_host.n_base"))
+    dim = property(attrgetter("_host.dim"))
+    dtype = property(attrgetter("_host.dtype"))
+    table = property(attrgetter("_host.table"))
+    room = property(attrgetter("_host.room"))
+    host = property(attrgetter("_host"))
 
     def prototypes_at(self, columns: Array) -> Array:
         return self._host.prototypes_at(columns)

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cala.metrics import harmonic
+from cala.metrics import Answers, auroc, average, fpr_at_tpr, harmonic
 from cala.model.version import Features, ModelVersion
-from cala.rejection_metrics import auroc, fpr_at_tpr
 
 MISTAKES = 10
 
@@ -59,10 +58,7 @@ class Rejections:
     fpr95: float
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            name: None if isinstance(value, float) and np.isnan(value) else value
-            for name, value in vars(self).items()
-        }
+        return {name: None if value != value else value for name, value in vars(self).items()}
 
 
 @dataclass(frozen=True)
@@ -162,7 +158,7 @@ def evaluate(
     names, classifier = current.names, current.classifier
     column = {name: place for place, name in enumerate(names)}
     true = np.array([column.get(label, -1) for label in labels])
-    predicted = np.array([column[str(name)] for name in classifier.predict(features)], np.int64)
+    predicted = np.array([column[name] for name in classifier.predict(features).tolist()])
     inside = true >= 0
     known, new = inside & (true < current.n_known), true >= current.n_known
     right = predicted == true
@@ -173,7 +169,7 @@ def evaluate(
     fits = np.full(len(features), np.nan)
     if classifier.rejection_.is_on:
         fits = classifier.familiarity(features)
-    on_known, on_new = _share(right[known]), _share(right[new])
+    on_known, on_new = average(right[known]), average(right[new])
     return Evaluation(
         classes=tuple(
             ClassResult(
@@ -181,11 +177,11 @@ def evaluate(
             )
             for c in tested.tolist()
         ),
-        accuracy=_share(right[inside]),
+        accuracy=average(right[inside]),
         known=on_known,
         new=on_new,
         hm=harmonic(on_known, on_new),
-        answered=_share((right & ~(fits < rate))[inside]),
+        answered=average((right & ~(fits < rate))[inside]),
         names=tuple(names),
         matrix=matrix,
         rejections=judge_rejection(fits, known, new, rate),
@@ -201,54 +197,33 @@ def judge_rejection(fits: NDArray[np.float64], known: Mask, new: Mask, rate: flo
     """
     strange = ~(known | new)
     rejected = fits < rate
-    told = not np.isnan(fits).any() and strange.any()
-
-    def area(of: Mask) -> float:
-        return auroc(fits[of], fits[strange]) if told and of.any() else float("nan")
-
-    tellable = told and not strange.all()
+    # Without familiarity nothing can be told apart; auroc and fpr_at_tpr of nothing are NaN.
+    others = fits[strange & ~np.isnan(fits)]
     return Rejections(
         rate=rate,
-        known=_share(rejected[known]),
-        new=_share(rejected[new]),
-        strange=_share(rejected[strange]),
+        known=average(rejected[known]),
+        new=average(rejected[new]),
+        strange=average(rejected[strange]),
         strange_photos=int(strange.sum()),
-        auroc=area(~strange),
-        auroc_known=area(known),
-        auroc_new=area(new),
-        fpr95=fpr_at_tpr(fits[~strange], fits[strange], 0.95) if tellable else float("nan"),
+        auroc=auroc(fits[~strange], others),
+        auroc_known=auroc(fits[known], others),
+        auroc_new=auroc(fits[new], others),
+        fpr95=fpr_at_tpr(fits[~strange], others),
     )
 
 
-@dataclass(frozen=True)
-class Sides:
-    """For each of n photos the best class of either side, and where the answer changes sides.
+def sides(current: ModelVersion, features: Features, columns: Sequence[int]) -> Answers:
+    """The best known and the best new class of embeddings (n, d), before δ is added.
 
-    known, new : (n,) columns; new is -1 where the model has no new class
-    switch : (n,) the new class wins where δ is larger than this; infinite without one
+    One pass serves every δ, since δ moves all new classes alike.
+
+    columns : (n,) the class of each photo, -1 for one that the model does not know
     """
-
-    known: NDArray[np.int64]
-    new: NDArray[np.int64]
-    switch: NDArray[np.float64]
-
-
-def sides(current: ModelVersion, features: Features) -> Sides:
-    """Of embeddings (n, d). One pass serves every δ, since δ moves all new classes alike."""
-    head, n_known = current.classifier.head_, current.n_known
+    head = current.classifier.head_
     logits = head.host.unit_logits(head.embed(features.astype(head.dtype, copy=False)))
     if head.adapted:
         logits += head.gamma * head.beta
-    known = logits[:, :n_known].argmax(1)
-    if logits.shape[1] == n_known:
-        return Sides(known, np.full(len(features), -1), np.full(len(features), np.inf))
-    new = logits[:, n_known:].argmax(1) + n_known
-    rows = np.arange(len(features))
-    return Sides(known, new, (logits[rows, known] - logits[rows, new]).astype(np.float64))
-
-
-def _share(right: Mask) -> float:
-    return float(right.mean()) if len(right) else float("nan")
+    return Answers.of(logits, columns, current.n_known)
 
 
 def _number(value: float) -> float | None:

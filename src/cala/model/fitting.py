@@ -21,9 +21,8 @@ from cala.estimator.growing import GrowingClassifier
 from cala.files import counted, reason, shown
 from cala.heads import HEADS
 from cala.heads.factory import split_name, takes_parts
-from cala.model.dedup import NewPhotos, digests_of, new_photos
-from cala.model.model import Model, check_base_loss, check_reject
-from cala.model.photos import labelled_files
+from cala.model.model import Model, check_limits
+from cala.model.photos import NewPhotos, digests_of, labelled_files, new_photos
 from cala.model.thumbnails import write_thumbnails
 from cala.model.trust import remember_trusted
 from cala.model.version import EncoderCard, ModelVersion, Note, PhotoIndex, check_name
@@ -229,8 +228,7 @@ def _check(
 ) -> int:
     """Check what can be known before a photo is read; return how many images to mix at most."""
     store.check_free()
-    check_reject(reject)
-    check_base_loss(max_base_loss)
+    check_limits(reject=reject, max_base_loss=max_base_loss)
     if takes_parts(method) or HEADS[split_name(method)[0]].traits.changes_encoder:
         raise InputError(
             f"{method} works with the encoder that was trained for it, on the bench",
@@ -295,14 +293,10 @@ def _fit(
     """Fit, and return what was smaller than asked for as notes; other warnings stay warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        classifier.fit(
-            features,
-            names,
-            fake=None if pool is None else pool.features,
-            pairs=None if pool is None else pool.pairs,
-            fake_shots=None if pool is None else pool.shots,
-            holdout=holdout,
-        )
+        fakes: dict[str, Any] = {}
+        if pool is not None:
+            fakes = {"fake": pool.features, "pairs": pool.pairs, "fake_shots": pool.shots}
+        classifier.fit(features, names, holdout=holdout, **fakes)
     notes = []
     for warning in caught:
         said = warning.message

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +15,9 @@ from cala.data.image_scan import scan
 from cala.data.images import ImageSplit
 from cala.errors import CalaError, InputError
 from cala.files import shown
-from cala.model.dedup import NewPhotos, digests_of, new_photos
+from cala.heads.checks import check_number
 from cala.model.evaluation import Evaluation, evaluate
-from cala.model.photos import gather
+from cala.model.photos import NewPhotos, digests_of, gather, new_photos
 from cala.model.prediction import Prediction, predict
 from cala.model.thumbnails import drop_thumbnails, write_thumbnails
 from cala.model.trust import check_trusted, remember_trusted
@@ -298,9 +297,7 @@ class Model:
                 "give objective, max_base_loss, delta or reject (--objective, --max-base-loss, "
                 "--delta or --reject)",
             )
-        check_base_loss(max_base_loss)
-        check_delta(delta)
-        check_reject(reject)
+        check_limits(max_base_loss=max_base_loss, delta=delta, reject=reject)
 
         def tuned(current: ModelVersion) -> ModelVersion:
             classifier = current.classifier
@@ -403,7 +400,7 @@ class Model:
         >>> [(a.label, a.probability) for a in model.explain("garden/")]  # doctest: +SKIP
         [('robin', 0.98), ('unknown', 0.51)]
         """
-        check_reject(reject)
+        check_limits(reject=reject)
         split = gather(images)
         features = self._embed(split, advance)
         return predict(
@@ -437,7 +434,7 @@ class Model:
         Evaluation
             Accuracies, mistakes, and what calling photos unknown costs and brings.
         """
-        check_reject(reject)
+        check_limits(reject=reject)
         split = gather(images)
         labels = [plain_name(label) for label in _one_each(labels, len(split))]
         features = self._embed(split, advance)
@@ -482,30 +479,19 @@ def load(
     return Model(path, encoder=encoder, device=device, trust_encoder=trust_encoder)
 
 
-def check_reject(rate: Any) -> None:
-    """A fraction from 0 (never unknown) to below 1, or None."""
-    if rate is None:
-        return
-    if isinstance(rate, bool) or not isinstance(rate, Real) or not 0 <= float(rate) < 1:
-        raise InputError(
-            f"reject is {rate!r}", "use a fraction from 0 to below 1, such as 0.05", field="reject"
-        )
+#: Limits of options; a fraction is below 1, since `1` is almost always meant as 1 %.
+LIMITS: dict[str, dict[str, Any]] = {
+    "max_base_loss": {"low": 0, "high": 1, "below": True},
+    "reject": {"low": 0, "high": 1, "below": True},
+    "delta": {"low": -1000, "high": 1000},
+}
 
 
-def check_base_loss(loss: Any) -> None:
-    """A fraction below 1, or None; `1` is almost always meant as 1 %."""
-    if loss is not None and not (isinstance(loss, Real) and 0 <= float(loss) < 1):
-        raise InputError(
-            f"max_base_loss is {loss!r}",
-            "use a fraction from 0 to below 1, such as 0.01 for one photo in a hundred",
-            field="max_base_loss",
-        )
-
-
-def check_delta(delta: Any) -> None:
-    """A shift of logits, which lie within some hundreds, or None."""
-    if delta is not None and not (isinstance(delta, Real) and abs(float(delta)) <= 1000):
-        raise InputError(f"delta is {delta!r}", "use -1000 to 1000", field="delta")
+def check_limits(**options: Any) -> None:
+    """Check options that are given (not None) against `LIMITS`."""
+    for name, value in options.items():
+        if value is not None:
+            check_number(name, value, **LIMITS[name])
 
 
 def _one_each(label: Any, count: int) -> list[str]:

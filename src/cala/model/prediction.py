@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cala.core.cala import normalise
 from cala.errors import InputError
+from cala.heads.checks import check_number
 from cala.model.version import UNKNOWN, Features, ModelVersion
 
 ROWS = 4096
@@ -86,22 +87,16 @@ class Prediction:
 
     def to_json(self) -> dict[str, Any]:
         fits = self.familiarity
-        out: dict[str, Any] = {
-            "image": self.image,
-            "label": self.label,
-            "best": self.best,
-            "kind": self.kind,
+        out = {
+            **asdict(self),
             "probability": round(self.probability, 6),
             "familiarity": None if np.isnan(fits) else round(fits, 6),
-            "unknown": self.unknown,
             "top": [{"label": n, "probability": round(p, 6)} for n, p in self.top],
         }
-        if self.why is not None:
-            out["why"] = {
-                "closest": [vars(relative) for relative in self.why.closest],
-                "without_adapter": self.why.without_adapter,
-                "changed": self.why.changed,
-            }
+        if self.why is None:
+            del out["why"]
+        else:
+            out["why"]["changed"] = self.why.changed
         return out
 
 
@@ -117,57 +112,39 @@ def predict(
 ) -> list[Prediction]:
     """Answers for photos (n, d) called `names`."""
     if unknown not in MODES:
-        raise InputError(f"unknown is {unknown!r}", "use on, off or report", field="unknown")
-    if isinstance(top, bool) or not isinstance(top, int) or top < 1:
-        raise InputError(f"top is {top!r}", "use a whole number, at least 1", field="top")
+        raise InputError(f"unknown is {unknown!r}", f"use {', '.join(MODES)}", field="unknown")
+    top = int(check_number("top", top, 1, whole=True))
     rate = current.reject if reject is None else reject
-    answers: list[Prediction] = []
-    for start in range(0, len(features), ROWS):
-        part = slice(start, start + ROWS)
-        answers += _part(current, features[part], names[part], top, unknown, rate, why)
-    return answers
-
-
-def _part(
-    current: ModelVersion,
-    features: Features,
-    names: Sequence[str],
-    top: int,
-    unknown: str,
-    rate: float,
-    why: bool,
-) -> list[Prediction]:
-    """One pass: logits of the host (n, C), and what is added to them (C,)."""
     head, labels = current.classifier.head_, current.names
-    unit = head.embed(features.astype(head.dtype, copy=False))
-    plain, shift = head.host.unit_logits(unit), head.shift
-    shares = head.probabilities(plain + shift)
-    columns = largest(shares, top)
-    values = np.take_along_axis(shares, columns, 1)
-    fits = np.full(len(names), np.nan)
     rejection = current.classifier.rejection_
-    if unknown != "off" and rejection.is_on:
-        fits = rejection.p_values(plain, head.table.counts, head.n_base)
-    reasons: Sequence[Why | None] = [None] * len(names)
-    if why:
-        reasons = _reasons(current, unit[:, : head.dim], plain, max(top, 3))
     answers = []
-    for row, (best, share) in enumerate(zip(columns.tolist(), values.tolist(), strict=True)):
-        order = [labels[column] for column in best]
-        strange = bool(fits[row] < rate)  # never where it is NaN
-        answers.append(
-            Prediction(
-                image=names[row],
-                label=UNKNOWN if strange and unknown == "on" else order[0],
-                best=order[0],
-                kind=current.kind_at(best[0]),
-                probability=share[0],
-                familiarity=float(fits[row]),
-                unknown=strange,
-                top=tuple(zip(order, share, strict=True)),
-                why=reasons[row],
+    for start in range(0, len(features), ROWS):
+        part = features[start : start + ROWS]
+        unit = head.embed(part.astype(head.dtype, copy=False))
+        plain = head.host.unit_logits(unit)
+        shares = head.probabilities(plain + head.shift)
+        columns = largest(shares, top)
+        values = np.take_along_axis(shares, columns, 1).tolist()
+        fits = np.full(len(part), np.nan)
+        if unknown != "off" and rejection.is_on:
+            fits = rejection.p_values(plain, head.table.counts, head.n_base)
+        reasons = _reasons(current, unit[:, : head.dim], plain, max(top, 3)) if why else None
+        for row, best in enumerate(columns.tolist()):
+            order = [labels[column] for column in best]
+            strange = bool(fits[row] < rate)  # never where it is NaN
+            answers.append(
+                Prediction(
+                    image=names[start + row],
+                    label=UNKNOWN if strange and unknown == "on" else order[0],
+                    best=order[0],
+                    kind=current.kind_at(best[0]),
+                    probability=values[row][0],
+                    familiarity=float(fits[row]),
+                    unknown=strange,
+                    top=tuple(zip(order, values[row], strict=True)),
+                    why=reasons[row] if reasons else None,
+                )
             )
-        )
     return answers
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from pathlib import Path
 
 from PIL import Image
 
 from cala.data.decoding import Pixels
 from cala.data.images import ImageSplit
-from cala.errors import InputError
-from cala.files import shown, write_bytes
-from cala.store.files import Arrays, delete_own, own_files
+from cala.files import write_bytes
+from cala.store.files import Arrays, check_not_linked, delete_own, own_files
 
 FOLDER = "thumbnails"
 OWN = own_files(r"[0-9a-f]{64}\.jpg")
@@ -24,21 +24,14 @@ def write_thumbnails(model: Path, split: ImageSplit) -> None:
     """One JPEG per photo that has none yet, called after the photo's digest."""
     digests = split.digests()
     lacking = [i for i, digest in enumerate(digests) if not thumbnail(model, digest).exists()]
-    start = 0
-    for batch in split.batches(BATCH, lacking) if lacking else ():
-        for place, pixels in enumerate(batch):
-            put_thumbnails(model, {digests[lacking[start + place]]: small_copy(pixels)})
-        start += len(batch)
+    images = chain.from_iterable(split.batches(BATCH, lacking) if lacking else ())
+    for row, pixels in zip(lacking, images, strict=True):
+        put_thumbnails(model, {digests[row]: small_copy(pixels)})
 
 
 def put_thumbnails(model: Path, copies: Mapping[str, bytes]) -> None:
     """Write small copies by the digests of their photos."""
-    if (model / FOLDER).is_symlink():
-        raise InputError(
-            f"{shown(model / FOLDER)} is a symbolic link",
-            "replace it with the folder that it points to",
-            code="linked_folder",
-        )
+    check_not_linked(model / FOLDER)
     (model / FOLDER).mkdir(exist_ok=True)
     for digest, copy in copies.items():
         if not thumbnail(model, digest).exists():

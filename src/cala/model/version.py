@@ -8,7 +8,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from cala.errors import InputError
 from cala.estimator.growing import GrowingClassifier
 from cala.estimator.state import classifier_state, restore_classifier
-from cala.files import shown
+from cala.files import preview, shown
 from cala.store import Content
 
 UNKNOWN = "unknown"
@@ -59,6 +59,9 @@ class EncoderCard:
                 "load it again",
                 code="encoder_changed",
             )
+
+
+CARD = {field.name for field in fields(EncoderCard)}
 
 
 @dataclass(frozen=True)
@@ -160,11 +163,9 @@ class ModelVersion:
         if name in self.names:
             return
         near = self.alike(name)
-        few = ", ".join(shown(n) for n in self.names[:10])
-        more = f", … ({len(self.names)} in all)" if len(self.names) > 10 else ""
         raise InputError(
             f"there is no class '{shown(name)}'",
-            f"did you mean '{shown(near)}'?" if near else f"there are {few}{more}",
+            f"did you mean '{shown(near)}'?" if near else f"there are {preview(self.names, 10)}",
             field="name",
             code="no_such_class",
         )
@@ -214,13 +215,7 @@ class ModelVersion:
             found = cls(
                 classifier=restore_classifier(state),
                 photos=PhotoIndex(photos["digest"], photos["owner"]),
-                encoder=EncoderCard(
-                    card["uri"],
-                    card["fingerprint"],
-                    card["dim"],
-                    card["tta"],
-                    int(card.get("shot_views", 0)),
-                ),
+                encoder=EncoderCard(**{k: v for k, v in card.items() if k in CARD}),
                 reject=float(meta["reject"]),
                 fakes=str(meta["fakes"]),
                 notes=tuple(Note(*pair) for pair in zip(codes, texts, strict=True)),
@@ -246,6 +241,7 @@ class ModelVersion:
             and isinstance(card.uri, str)
             and isinstance(card.fingerprint, str)
             and card.dim == head.dim
+            and isinstance(card.shot_views, int)
             and card.tta in TTA
             and 0 <= self.reject < 1
             and self.photos.digest.shape == (len(self.photos), 32)

@@ -32,10 +32,12 @@ from safetensors.numpy import load, save
 
 from cala.errors import DamagedFile, InputError
 from cala.files import reason, shown, write_bytes
+from cala.storage import KINDS, json_object, newer
 
-FORMAT = 1
+FORMAT, FIX = KINDS["model"].version, KINDS["model"].fix
 SUFFIX = ".safetensors"
-FIX = "restore a copy of it, or go back to the last intact version with `cala undo`"
+#: Fields that every document has.
+FIELDS = ("format", "version", "meta", "blobs", "journal", "undo", "redo")
 
 Arrays = dict[str, NDArray[Any]]
 Document = dict[str, Any]
@@ -49,6 +51,16 @@ def own_files(pattern: str) -> re.Pattern[str]:
 BLOBS = own_files(rf"[0-9a-f]{{64}}\{SUFFIX}")
 HISTORY = own_files(r"\d{6,}(?:\.undone)?\.json")
 VERSION = re.compile(r"\d{6,}(?:\.undone)?\.json")
+
+
+def check_not_linked(folder: Path) -> None:
+    """Raise for a symbolic link: what a store deletes must be its own."""
+    if folder.is_symlink():
+        raise InputError(
+            f"{shown(folder)} is a symbolic link",
+            "replace it with the folder that it points to",
+            code="linked_folder",
+        )
 
 
 def delete_own(folder: Path, own: re.Pattern[str], keep: Container[str] = ()) -> None:
@@ -67,25 +79,18 @@ def write_document(path: Path, document: Document) -> None:
 
 def read_document(path: Path) -> Document:
     """Read a document; raise `DamagedFile` for anything that `write_document` did not write."""
-    data = path.read_bytes()
-    try:
-        found = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise DamagedFile(shown(path), reason(error), FIX) from error
-    if not isinstance(found, dict):
-        raise DamagedFile(shown(path), "not a JSON object", FIX)
+    found = json_object(path, FIX)
     form = found.get("format")
     if isinstance(form, int) and form > FORMAT:
-        raise InputError(
-            f"{shown(path)} was written by a newer cala (format {form}, this one reads {FORMAT})",
-            "use that version",
-            code="newer_format",
-        )
+        raise newer(path, f"format {form}", FORMAT, code="newer_format")
     if found.pop("checksum", None) != _checksum(found):
         raise DamagedFile(shown(path), "wrong checksum: a byte changed, or it was edited", FIX)
-    wrong = [name for name, fits in FIELDS.items() if not fits(found.get(name))]
-    if wrong:
-        raise DamagedFile(shown(path), f"no usable {wrong[0]}", FIX)
+    try:
+        sound = _is_sound(found)
+    except (KeyError, TypeError, AttributeError):
+        sound = False
+    if not sound:
+        raise DamagedFile(shown(path), "a field is missing or cannot be used", FIX)
     return found
 
 
@@ -95,40 +100,23 @@ def _checksum(document: Document) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _number(value: object) -> bool:
-    return type(value) is int and value > 0
-
-
-def _numbers(value: object) -> bool:
-    return isinstance(value, list) and all(map(_number, value))
-
-
-def _journal(value: object) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(line, dict) and _number(line.get("version")) and _text(line.get("action"))
-        for line in value
+def _is_sound(found: Document) -> bool:
+    """Whether fields hold what they should; one that is missing is a KeyError."""
+    journal, undo, redo = lists = found["journal"], found["undo"], found["redo"]
+    numbers = [
+        found["format"],
+        found["version"],
+        *undo,
+        *redo,
+        *(line["version"] for line in journal),
+    ]
+    return (
+        all(isinstance(value, list) for value in lists)
+        and all(type(number) is int and number > 0 for number in numbers)
+        and all(isinstance(line["action"], str) for line in journal)
+        and isinstance(found["meta"], dict)
+        and all(re.fullmatch("[0-9a-f]{64}", name) for name in found["blobs"].values())
     )
-
-
-def _blobs(value: object) -> bool:
-    return isinstance(value, dict) and all(
-        isinstance(name, str) and re.fullmatch("[0-9a-f]{64}", name) for name in value.values()
-    )
-
-
-def _text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-FIELDS = {
-    "format": _number,
-    "version": _number,
-    "meta": lambda value: isinstance(value, dict),
-    "blobs": _blobs,
-    "journal": _journal,
-    "undo": _numbers,
-    "redo": _numbers,
-}
 
 
 def write_blob(folder: Path, arrays: Arrays) -> str:

@@ -30,6 +30,7 @@ from cala.store.files import (
     VERSION,
     Arrays,
     Document,
+    check_not_linked,
     delete_own,
     own_files,
     read_blob,
@@ -220,7 +221,7 @@ class Store:
             sync_folder(self.path.parent)
             with self._locked():
                 self.check_free()
-                return self._write(content, entry, before=None)
+                return self._write(content, entry, {"version": 0, "journal": [], "undo": []})
 
     def check_free(self) -> None:
         """Raise if a model or anything else is there."""
@@ -261,7 +262,7 @@ class Store:
         with self.held():
             now = self._document()
             made = make(self._content(now))
-            return int(now["version"]) if made is None else self._write(*made, before=now)
+            return int(now["version"]) if made is None else self._write(*made, now)
 
     def undo(self) -> int:
         """Go back by one change: a new version with the content of the one before.
@@ -285,7 +286,8 @@ class Store:
                 self._keep(now, undone=True)
                 details = {"of": _origin(now), "to": last, **({"also": also} if also else {})}
                 redo = [*now["redo"], now["version"]]
-                return self._move(now, target, JournalEntry("undo", details), stack, redo)
+                moved = {**target, "origin": _origin(target), "like": last}
+                return self._switch(moved, now, JournalEntry("undo", details), stack, redo)
             raise StateError(
                 f"{shown(self.path)} has no earlier version to go back to", code="nothing_to_undo"
             )
@@ -300,7 +302,8 @@ class Store:
             target = self._whole(self._history(last, undone=True))
             self._keep(now)
             entry = JournalEntry("redo", {"of": _origin(target), "to": last})
-            return self._move(now, target, entry, [*now["undo"], now["version"]], rest)
+            moved = {**target, "origin": _origin(target)}
+            return self._switch(moved, now, entry, [*now["undo"], now["version"]], rest)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -309,7 +312,7 @@ class Store:
         with self._writing(), self._locked():
             yield
 
-    def _write(self, content: Content, entry: JournalEntry, before: Document | None) -> int:
+    def _write(self, content: Content, entry: JournalEntry, before: Document) -> int:
         blobs = self.path / "blobs"
         for folder in FOLDERS:
             if not (self.path / folder).is_dir():
@@ -318,43 +321,22 @@ class Store:
         before_it = {path.name for path in blobs.iterdir()}
         try:
             names = {group: write_blob(blobs, arrays) for group, arrays in content.groups.items()}
-            version = 1 if before is None else before["version"] + 1
             known = {*FIELDS, "like", "origin"}
-            new = {
-                **{name: value for name, value in (before or {}).items() if name not in known},
-                "format": FORMAT,
-                "version": version,
-                "meta": content.meta,
-                "blobs": names,
-                "journal": [*(before["journal"] if before else []), entry.dated(version)],
-                "undo": [*before["undo"], before["version"]][-UNDO_STEPS:] if before else [],
-                "redo": [],
-            }
-            if before is not None:
+            new = {name: value for name, value in before.items() if name not in known}
+            new.update(format=FORMAT, meta=content.meta, blobs=names)
+            undo: list[int] = []
+            if before["version"]:
                 self._keep(before)
-            self._switch(new)
+                undo = [*before["undo"], before["version"]][-UNDO_STEPS:]
+            return self._switch(new, before, entry, undo, [])
         except OSError:  # a full disk is not to stay full by what was written in vain
             with suppress(OSError):
-                if before is not None:
-                    self._history(before["version"]).unlink(missing_ok=True)
+                self._history(before["version"]).unlink(missing_ok=True)
                 delete_own(blobs, BLOBS, before_it)
             raise
-        return version
 
     def _keep(self, document: Document, undone: bool = False) -> None:
         write_document(self._history(document["version"], undone), document)
-
-    def _move(
-        self, now: Document, target: Document, entry: JournalEntry, undo: list[int], redo: list[int]
-    ) -> int:
-        version = now["version"] + 1
-        journal = [*now["journal"], entry.dated(version)]
-        moved = {"version": version, "journal": journal, "undo": undo, "redo": redo}
-        moved["origin"] = _origin(target)
-        if entry.action == "undo":
-            moved["like"] = target["version"]
-        self._switch({**target, **moved})
-        return version
 
     def _recover(self) -> int:
         """Where the present version is damaged: the newest one that is not.
@@ -367,20 +349,29 @@ class Store:
                 target = self._whole(path)
             except (DamagedFile, FileNotFoundError):
                 continue
-            version = max(map(_number, versions)) + 2  # the damaged one may have been the next
+            damaged = max(map(_number, versions)) + 1  # its highest number
             entry = JournalEntry("recover", {"to": target["version"]})
-            journal = [*target["journal"], entry.dated(version)]
             undo = [number for number in target["undo"] if self._history(number).exists()]
-            moved = {"version": version, "journal": journal, "undo": undo, "redo": []}
-            self._switch({**target, **moved})
-            return version
+            return self._switch(target, {**target, "version": damaged}, entry, undo, [])
         fix = "restore a copy, or make it again with `cala fit`"
         raise DamagedFile(shown(self.path), "no earlier version is intact either", fix)
 
-    def _switch(self, new: Document) -> None:
+    def _switch(
+        self,
+        document: Document,
+        before: Document,
+        entry: JournalEntry,
+        undo: list[int],
+        redo: list[int],
+    ) -> int:
+        """Make a document the version after `before`, and delete what no version needs."""
+        version = before["version"] + 1
+        journal = [*before["journal"], entry.dated(version)]
+        new = {**document, "version": version, "journal": journal, "undo": undo, "redo": redo}
         write_document(self.path / CURRENT, new)  # from here on the change has happened
         with suppress(OSError, InputError):
             self._clear(new)
+        return int(version)
 
     def _clear(self, document: Document) -> None:
         """Delete what no version needs; no blob as long as a version cannot be read."""
@@ -397,12 +388,7 @@ class Store:
     def _writing(self) -> Iterator[None]:
         try:
             for name in FOLDERS:
-                if (self.path / name).is_symlink():
-                    raise InputError(
-                        f"{shown(self.path / name)} is a symbolic link",
-                        "replace it with the folder that it points to",
-                        code="linked_folder",
-                    )
+                check_not_linked(self.path / name)
             yield
         except OSError as error:
             raise InputError(
