@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from cala.benchmark.config import RunConfig, changes_encoder
 from cala.benchmark.costs import Cost, head_bytes
-from cala.benchmark.encoder_sessions import SessionCache, SessionLogits
+from cala.benchmark.encoder_sessions import SessionCache, SessionLogits, SessionPlayer
 from cala.benchmark.notes import SILENT, RunNote, Watch, report_fallbacks
 from cala.benchmark.scoring import answers_of_draw, cell_records, one_thread
 from cala.benchmark.sources import Source, host_of
@@ -113,12 +114,16 @@ def at_gamma(head: Head, gamma: float | None) -> Head:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A method fitted to the base session with one seed; seconds : that this took"""
+    """A method fitted to the base session with one seed.
+
+    seconds : that this took; notes : what a user should know of it
+    """
 
     method: str
     seed: int
     head: Head
     seconds: float
+    notes: list[RunNote]
 
 
 @dataclass(frozen=True)
@@ -167,15 +172,17 @@ class CellPlan:
         self, fitted: Fitted, draw: ShotDraw, status: Callable[[str], None]
     ) -> SessionLogits | None:
         """The logits of a host that changes its encoder; None for any other."""
-        where = f"{fitted.method}, seed {fitted.seed}: {draw.name}"
+        if not changes_encoder(fitted.method):
+            return None
+        host, seed, task = host_of(fitted.method), fitted.seed, self.task
+
+        def player() -> SessionPlayer:
+            source, full = task.source_of(host), self.sessions.full
+            return SessionPlayer(host, fitted.head, source, task.protocol, seed, full)
+
+        where = f"{fitted.method}, seed {seed}: {draw.name}"
         return self.sessions.of(
-            fitted.method,
-            fitted.head,
-            self.task.source_of(fitted.method),
-            self.task.protocol,
-            draw,
-            fitted.seed,
-            lambda session: status(f"{where}, session {session}"),
+            host, draw, seed, player, lambda session: status(f"{where}, session {session}")
         )
 
 
@@ -193,7 +200,9 @@ def run_cells(plan: CellPlan, watch: Watch = SILENT) -> Iterator[Fitted | Played
     for method, seed, draws in plan.unfinished():
         watch.status(f"{method}, seed {seed}: fitting")
         data, protocol = plan.task.source_of(method).data, plan.task.protocol
-        fitted = fit_timed(plan.fit, plan.config, method, seed, data, protocol, watch.note)
+        fitted = fit_timed(plan.fit, plan.config, method, seed, data, protocol)
+        for note in fitted.notes:
+            watch.note(note)
         yield fitted
         for draw in draws:
             watch.status(f"{method}, seed {seed}: {draw.name}")
@@ -209,19 +218,14 @@ def run_records(config: RunConfig, task: BenchTask, watch: Watch = SILENT) -> li
 
 
 def fit_timed(
-    fit: Fit,
-    config: RunConfig,
-    method: str,
-    seed: int,
-    data: Embeddings,
-    protocol: Protocol,
-    note: Callable[[RunNote], None],
+    fit: Fit, config: RunConfig, method: str, seed: int, data: Embeddings, protocol: Protocol
 ) -> Fitted:
     """Fit on one thread; fallbacks become notes."""
-    start = perf_counter()
+    start, notes = perf_counter(), list[RunNote]()
     with one_thread():
-        head = report_fallbacks(lambda: fit(config, method, seed, data, protocol), method, note)
-    return Fitted(method, seed, head, perf_counter() - start)
+        call = partial(fit, config, method, seed, data, protocol)
+        head = report_fallbacks(call, method, notes.append)
+    return Fitted(method, seed, head, perf_counter() - start, notes)
 
 
 def play_cell(

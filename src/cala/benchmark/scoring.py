@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -12,7 +11,7 @@ from time import perf_counter
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from cala.benchmark.encoder_sessions import SessionLogits
+from cala.benchmark.encoder_sessions import SessionLogits, torch_threads
 from cala.core.rows import StoredRows
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol, ShotDraw
@@ -29,16 +28,8 @@ Added = Callable[[float, Head], None]
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Use one thread: the arrays are small, and threads change the order of sums."""
-    torch = sys.modules.get("torch")  # there if a method runs a network
-    before = 1 if torch is None else torch.get_num_threads()
-    with threadpool_limits(1):
-        try:
-            if torch is not None:
-                torch.set_num_threads(1)
-            yield
-        finally:
-            if torch is not None:
-                torch.set_num_threads(before)
+    with threadpool_limits(1), torch_threads(1):
+        yield
 
 
 def run_draw(
