@@ -28,7 +28,7 @@ from cala.benchmark.runner import fit_method
 from cala.benchmark.scoring import for_figures, one_thread
 from cala.benchmark.task import BenchTask
 from cala.core.metric import METRICS
-from cala.core.rows import Array, loaded
+from cala.core.rows import Array, ClassRows, loaded
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol, ShotDraw
 from cala.files import write_text
@@ -73,11 +73,10 @@ def halves(own: Array, seed: int = 0) -> Array:
     3
     """
     order = np.lexsort((np.random.default_rng(seed).random(len(own)), own))
-    counts = np.bincount(own)
-    rank = np.arange(len(own)) - (np.cumsum(counts) - counts)[own[order]]
+    rows = ClassRows(order, own[order], int(own.max(initial=-1)) + 1)
     first = np.empty(len(own), bool)
     # The odd image of a class goes to either half in turn.
-    first[order] = (rank + own[order]) % 2 == 0
+    first[order] = (rows.ranks + rows.columns) % 2 == 0
     return first
 
 
@@ -173,10 +172,7 @@ def _best(logits: Array, own: Array, first: int) -> tuple[Array, Array]:
 
 def _two_best(logits: Array) -> Array:
     """(n, 2) columns of each row's largest and second largest logit."""
-    first = logits.argmax(1)
-    rest = logits.copy()
-    rest[np.arange(len(rest)), first] = -np.inf
-    return np.stack([first, rest.argmax(1)], 1)
+    return np.argsort(-logits, axis=1, kind="stable")[:, :2]
 
 
 def _best_step(switch: Array, without: Array, with_it: Array) -> float:

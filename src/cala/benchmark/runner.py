@@ -86,9 +86,7 @@ def fit_configured(
     config: RunConfig, method: str, seed: int, data: Embeddings, protocol: Protocol
 ) -> Head:
     """`fit_method` with a run's options, and γ set for inference where the run says so."""
-    options: dict[str, Any] = {"adapter": config.adapter}
-    if config.metric is not None:
-        options["metric"] = config.metric
+    options: dict[str, Any] = {"adapter": config.adapter, "metric": config.metric}
     if config.scale is not None:
         options["scale"] = config.scale
     numbers = published(host_of(method), protocol.name)
@@ -154,12 +152,11 @@ class CellPlan:
         found = []
         for method in self.config.methods:
             for seed in self.config.seeds:
-                names = [
-                    n for n in self.config.draws_of(method) if (method, n, seed) not in self.done
-                ]
-                ordered = [self.task.draw(n) for n in self.config.draws if n in names]
-                if ordered:
-                    found.append((method, seed, ordered))
+                wanted = self.config.draws_of(method)
+                names = [n for n in self.config.draws if n in wanted]
+                left = [self.task.draw(n) for n in names if (method, n, seed) not in self.done]
+                if left:
+                    found.append((method, seed, left))
         return found
 
     def notes(self) -> list[RunNote]:
