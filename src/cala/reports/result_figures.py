@@ -102,16 +102,8 @@ def tradeoff(study: Study) -> Picture | None:
         marks = {"marker": marker, "ms": 3.5, "markevery": (i * step // len(found), step)}
         axes.plot(base[keep], novel[keep], **style, lw=1.3, **marks)
         here = np.searchsorted(curve.delta, 0.0, side="left") - 1
-        axes.plot(
-            base[here],
-            novel[here],
-            marker,
-            ms=8.5,
-            color=style["color"],
-            mec=INK,
-            mew=1.0,
-            zorder=5,
-        )
+        large = {"color": style["color"], "ms": 8.5, "mec": INK, "mew": 1.0, "zorder": 5}
+        axes.plot(base[here], novel[here], marker, **large)
         label = f"{clipped(method)}: {100 * area:.1f}"
         axes.plot([], [], marker=marker, ms=6, label=label, **style)
     axes.legend(
