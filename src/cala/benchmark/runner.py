@@ -15,7 +15,7 @@ from cala.benchmark.config import RunConfig, changes_encoder
 from cala.benchmark.costs import Cost, head_bytes
 from cala.benchmark.encoder_sessions import SessionCache, SessionLogits, SessionPlayer
 from cala.benchmark.notes import SILENT, RunNote, Watch, report_fallbacks
-from cala.benchmark.scoring import answers_of_draw, cell_records, one_thread
+from cala.benchmark.scoring import cell_records, grow_and_answer, one_thread
 from cala.benchmark.sources import Source, host_of
 from cala.benchmark.task import BenchTask
 from cala.core.rows import Array, where
@@ -23,7 +23,7 @@ from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol, ShotDraw
 from cala.encoders.leakage import stated_classes
 from cala.errors import BaseQueryWarning, InputError
-from cala.files import shown
+from cala.files import preview, shown
 from cala.heads import ADAPTERS, HEADS, BaseData, Head, default_metric, make_head
 from cala.heads.factory import split_name
 from cala.records import Cell, Record
@@ -69,9 +69,8 @@ def _check_base_classes(labels: Array, protocol: Protocol) -> None:
     found = np.unique(labels).tolist()
     missing = sorted(set(range(protocol.base)) - set(found))
     if missing:
-        some = ", ".join(map(str, missing[:5])) + (", …" if len(missing) > 5 else "")
         raise InputError(
-            f"{protocol.name}: base class {some} has no training rows",
+            f"{protocol.name}: base class {preview(map(str, missing), 5)} has no training rows",
             f"label classes from 0 on, with 0 to {protocol.base - 1} as the base classes",
             field="y_train",
             code="empty_base_class",
@@ -234,22 +233,16 @@ def play_cell(
 ) -> PlayedCell:
     """One draw for a fitted method."""
     method, seed, seconds = fitted.method, fitted.seed, list[float]()
-    last = fitted.head
-
-    def added(spent: float, head: Head) -> None:
-        nonlocal last
-        seconds.append(spent)
-        last = head
-
+    head = fitted.head.fork()
     with one_thread():
-        answers = answers_of_draw(fitted.head, data, protocol, draw, sessions=sessions, added=added)
+        answers = grow_and_answer(head, data, protocol, draw, seconds, sessions)
         records = cell_records(method, draw.name, seed, answers, data, protocol)
-    held = head_bytes(last) if seconds else 0
+    held = head_bytes(head) if seconds else 0
     if sessions is None:
         cost = Cost(method, draw.name, seed, fitted.seconds, seconds, held)
     else:
         both = [a + b for a, b in zip(seconds, sessions.seconds, strict=True)]
-        adapter = held - head_bytes(last.host) if seconds else 0  # beside its host
+        adapter = held - head_bytes(head.host) if seconds else 0  # beside its host
         size, again = sessions.bytes + adapter, (sessions.encoded, sessions.encoding)
         cost = Cost(method, draw.name, seed, fitted.seconds, both, size, *again)
     return PlayedCell(cost, records)
