@@ -44,12 +44,11 @@ def relation(study: Study) -> Relation | None:
     if artifact.has("beta_draws", "similarity_draws") and len(artifact["beta_draws"]) > 1:
         near, beta = artifact["similarity_draws"], artifact["beta_draws"]
     draws = len(beta)
-    means, spreads = [], []
-    for values in (near, beta):
-        means.append(values.mean(0).astype(float))
-        spreads.append(values.std(0, ddof=int(draws > 1)).astype(float))
-    flat = len(means[1]) < 2 or np.ptp(means[1]) < 1e-6
-    return None if flat else Relation(*means, *spreads, similar.max(1).astype(float), draws)
+    near_sd, beta_sd = (v.std(0, ddof=int(draws > 1)).astype(float) for v in (near, beta))
+    near, beta = (v.mean(0).astype(float) for v in (near, beta))
+    if len(beta) < 2 or np.ptp(beta) < 1e-6:
+        return None
+    return Relation(near, beta, near_sd, beta_sd, similar.max(1).astype(float), draws)
 
 
 def pearson(x: Array, y: Array) -> tuple[float, float, float]:
