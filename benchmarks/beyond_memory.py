@@ -130,7 +130,8 @@ def measure(shards: Path, size: Size, method: str) -> dict[str, float]:
     resource.setrlimit(resource.RLIMIT_DATA, (LIMIT, LIMIT))
     import warnings
 
-    from cala.benchmark.runner import fit_method, run_draw
+    from cala.benchmark.runner import fit_method
+    from cala.benchmark.scoring import run_draw
     from cala.benchmark.task import make_draw
     from cala.data.embeddings import load_embeddings
     from cala.data.progress import progress_to
@@ -152,7 +153,7 @@ def measure(shards: Path, size: Size, method: str) -> dict[str, float]:
     found["fit peak"] = peak()
     added: list[float] = []
     with progress_to(passes(f"{method}: scoring")):
-        sessions = run_draw(head, data, protocol, draw, added=lambda took, _: added.append(took))
+        sessions = run_draw(head, data, protocol, draw, seconds=added)
     found["add"] = sum(added) / len(added)
     found["score"], found["score processor"] = clock.lap()
     last = sessions[-1]

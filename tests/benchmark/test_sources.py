@@ -121,8 +121,9 @@ def test_no_others_are_looked_for_where_all_have_their_own(tmp_path):
     problem = load(tmp_path, None, own, methods=("teen", "teen+cala"))
     assert np.array_equal(problem.source_of("teen").data.x_train, own.x_train)
     assert problem.dataset == problem.protocol.name == "small"
-    with pytest.raises(InputError, match="no embeddings of small"):
+    with pytest.raises(InputError) as error:
         load(tmp_path, None, own)
+    assert error.value.code == "no_embeddings"
 
 
 CLASSES = tuple("abcdefghijkl")
@@ -184,7 +185,7 @@ def test_dev_asks_the_same_images_of_all(tmp_path):
         differing = embeddings(1, holdout=holdout)
         both = load(tmp_path, embeddings(holdout=first), differing)
         assert both.per_host, "test images are the same"
-        with pytest.raises(InputError, match=r"teen.npz, for teen") as error:
+        with pytest.raises(InputError) as error:
             load(tmp_path, embeddings(holdout=first), differing, split="dev")
         assert error.value.code == "other_queries"
 

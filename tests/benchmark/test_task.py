@@ -107,8 +107,9 @@ def test_features_is_short_for_a_name_and_a_file(tmp_path):
     assert split_dataset("features:some/my.npz", None) == ("my", Path("some/my.npz"))
     assert split_dataset("my", Path("x.npz")) == ("my", Path("x.npz"))
     for dataset, file in (("features:", None), ("features:a.npz", Path("b.npz"))):
-        with pytest.raises(InputError, match="give one embeddings file"):
+        with pytest.raises(InputError) as error:
             split_dataset(dataset, file)
+        assert (error.value.code, error.value.field) == ("bad_value", "dataset")
     with pytest.raises(InputError, match=r"did you mean features:my\.npz\?"):
         split_dataset("my.npz", None)
 
@@ -126,7 +127,7 @@ def test_a_benchmark_with_other_numbers_keeps_the_rest(tmp_path):
     assert numbers(order_seed=1) == (100, 10, 5, 10)
     shuffled = load_task("cub200", path, overrides=ProtocolOverrides(order_seed=1))
     assert "canonical" not in shuffled.draws
-    with pytest.raises(InputError, match="are more than 200 classes") as error:
+    with pytest.raises(InputError) as error:
         numbers(base=100, way=10, sessions=11)
     assert error.value.field == "sessions"
 
@@ -136,7 +137,7 @@ def test_no_test_rows(tmp_path):
     data = Embeddings(x, y, x[:0], y[:0])
     path = save_embeddings(tmp_path / "my.npz", data)
     own = ProtocolOverrides(base=2, way=1, shot=2)
-    with pytest.raises(InputError, match="no test row") as error:
+    with pytest.raises(InputError) as error:
         load_task(f"features:{path}", overrides=own)
     assert error.value.code == "no_test_rows"
     assert len(load_task(f"features:{path}", overrides=own, split="dev").data.y_test) == 30
@@ -184,7 +185,7 @@ def test_photos_without_a_test_part_are_refused_before_encoding(tmp_path):
     root = photos(tmp_path / "birds") / "train"
     own = ProtocolOverrides(base=3, way=1, shot=2)
     encoding, done = Encoding("resnet20-cifar100", fakes=0), []
-    with pytest.raises(InputError, match=r"train has no test images: .* --test 0\.2") as error:
+    with pytest.raises(InputError) as error:
         load_task(str(root), encoding=encoding, overrides=own, advance=lambda *n: done.append(n))
     assert (error.value.code, error.value.field) == ("no_test_images", "test")
     assert done == []

@@ -180,7 +180,7 @@ def test_a_full_disk_is_said(embeddings, tmp_path, inside, monkeypatch):
     def full(*arguments: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "a file")
 
-    monkeypatch.setattr("cala.benchmark.execute.save_artifact", full)
+    monkeypatch.setattr("cala.benchmark.execute.keep_artifact", full)
     code, _, err = inside(*small_run(embeddings, tmp_path / "run"))
     assert code == 2
     assert err.endswith(

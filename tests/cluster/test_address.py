@@ -67,11 +67,9 @@ def test_somebody_else_answers():
             line.close()
 
         threading.Thread(target=answer, daemon=True).start()
-        with (
-            pytest.raises(InputError, match=rf"what answers at {address} is not a Ray cluster"),
-            connected(ClusterAddress(address)),
-        ):
+        with pytest.raises(InputError) as error, connected(ClusterAddress(address)):
             pass
+    assert (error.value.code, error.value.field) == ("not_a_cluster", "on")
 
 
 def test_no_such_port():
@@ -85,8 +83,6 @@ def test_nobody_answers():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    with (
-        pytest.raises(InputError, match=rf"no Ray cluster answers at {address}.*ray start --head"),
-        connected(ClusterAddress(address)),
-    ):
+    with pytest.raises(InputError) as error, connected(ClusterAddress(address)):
         pass
+    assert (error.value.code, error.value.field) == ("no_cluster", "on")

@@ -230,7 +230,7 @@ def test_the_command_joins_a_cluster_by_its_address(nodes, inside, tmp_path):
 
 
 def test_another_cala_on_a_node_is_said():
-    with pytest.raises(InputError, match=r"this is 99.9") as error:
+    with pytest.raises(InputError) as error:
         run_task("99.9", print)
     assert error.value.code == "node_version"
 

@@ -25,14 +25,15 @@ class Choice:
     """Something that `cala ablate` can vary: a number, or one of several names.
 
     meaning : one line for people
-    recipe : value, protocol -> what changes in the adapter's recipe
+    recipe : value, protocol -> what changes in the adapter's recipe; by default the field of the
+        choice's own name
     names : the values, if they are names; else numbers from `least` on (`above`: without it;
         `whole`: whole ones)
     only : the kind of adapter that it acts on, empty for all
     """
 
     meaning: str
-    recipe: Callable[[Any, Protocol], dict[str, Any]] = lambda value, protocol: {}
+    recipe: Callable[[Any, Protocol], dict[str, Any]] | None = None
     names: Sequence[str] = ()
     least: float = -math.inf
     above: bool = False
@@ -58,19 +59,13 @@ class Choice:
         return value
 
 
-def _sets(name: str) -> Callable[[Any, Protocol], dict[str, Any]]:
-    return lambda value, _: {name: value}
-
-
 CHOICES: dict[str, Choice] = {
-    "gamma": Choice(
-        "γ of Eq. 8 at inference, the adapter trained once at its usual γ", _sets("gamma")
-    ),
+    "gamma": Choice("γ of Eq. 8 at inference, the adapter trained once at its usual γ"),
     "mu": Choice(
         "μ of Eq. 9, with ρ = 1, since μ acts through that term alone",
         lambda value, _: {"mu": value, "rho": 1.0},
     ),
-    "rho": Choice("ρ of Eq. 9", _sets("rho"), least=0),
+    "rho": Choice("ρ of Eq. 9", least=0),
     "tau": Choice(
         "τ of softmax inputs, the only ones that it acts on",
         lambda value, _: {"tau": value, "inputs": "softmax"},
@@ -92,21 +87,19 @@ CHOICES: dict[str, Choice] = {
     ),
     "queries": Choice(
         "query balance: base queries per class against 15 of each fake class; 0 leaves only fakes",
-        _sets("base_queries"),
+        lambda value, _: {"base_queries": value},
         least=0,
         whole=True,
     ),
     "inputs": Choice(
         f"what the adapter reads of the similarities: {', '.join(INPUTS)}",
-        _sets("inputs"),
-        tuple(INPUTS),
+        names=tuple(INPUTS),
         only="mlp",
     ),
-    "loss": Choice(f"the reading of Eq. 9: {', '.join(LOSSES)}", _sets("loss"), tuple(LOSSES)),
+    "loss": Choice(f"the reading of Eq. 9: {', '.join(LOSSES)}", names=tuple(LOSSES)),
     "optimiser": Choice(
         f"what takes Algorithm 1's steps: {', '.join(OPTIMISERS)}",
-        _sets("optimiser"),
-        tuple(OPTIMISERS),
+        names=tuple(OPTIMISERS),
         only="mlp",
     ),
     "start": Choice(
@@ -139,7 +132,8 @@ def ablation_configs(
 
     retrain : for gamma, train again for each value instead of varying it at inference
     """
-    choice = CHOICES[choice_name(what)]
+    what = choice_name(what)
+    choice = CHOICES[what]
     if retrain and what != "gamma":
         raise InputError(
             f"--retrain is for gamma; {what} is always trained again", "omit it", field="retrain"
@@ -149,12 +143,10 @@ def ablation_configs(
     configs = {}
     for text in values:
         value = choice.read(what, text)
-        if what == "metric":
-            configs[text] = replace(usual, metric=value)
-        elif what == "gamma" and not retrain:
-            configs[text] = replace(usual, gamma=value)
+        if what == "metric" or (what == "gamma" and not retrain):
+            configs[text] = replace(usual, **{what: value})
         else:
-            recipe = choice.recipe(value, protocol)
+            recipe = choice.recipe(value, protocol) if choice.recipe else {what: value}
             configs[text] = replace(usual, adapter={**usual.adapter, **recipe})
     return configs
 

@@ -44,9 +44,11 @@ from scipy.special import softmax
 
 from cala import storage
 from cala.benchmark.encoder_sessions import SessionLogits
-from cala.benchmark.scoring import as_learned, for_figures
+from cala.benchmark.notes import Watch
+from cala.benchmark.runner import CellPlan, Fitted
+from cala.benchmark.scoring import as_learned, for_figures, one_thread
 from cala.core.cala import similarity
-from cala.core.rows import Array, loaded
+from cala.core.rows import Array, ClassRows, loaded
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol, ShotDraw
 from cala.heads import Head
@@ -62,8 +64,8 @@ def make_artifact(
     data: Embeddings,
     protocol: Protocol,
     draw: ShotDraw,
-    draws: Sequence[ShotDraw] = (),
-    sessions: SessionLogits | None = None,
+    draws: Sequence[ShotDraw],
+    sessions: SessionLogits | None,
 ) -> dict[str, Array]:
     """Arrays as listed above, for a head fitted to the base session (which is not changed).
 
@@ -74,7 +76,9 @@ def make_artifact(
     fitted, head = head, head.fork()
     data = as_learned(head, for_figures(data, protocol.n_classes))
     unit = head.embed(loaded(data.x_test))
-    gammas = _trained_gamma(head) * np.array(GAMMAS, np.float32)
+    known: Any = head
+    trained = float(known.trained_as.gamma) if head.adapted else 1.0
+    gammas = trained * np.array(GAMMAS, np.float32)
 
     def scored() -> tuple[Array, Array]:
         """Labels of the test rows whose classes are known by now, and their plain logits."""
@@ -127,18 +131,26 @@ def make_artifact(
     }
 
 
-def describe_artifact(
-    method: str, head: Head, data: Embeddings, protocol: Protocol, draws: Sequence[ShotDraw]
-) -> dict[str, Any]:
-    """What a reader of the arrays should know of the method and its classes."""
+def keep_artifact(folder: Path, plan: CellPlan, fitted: Fitted, watch: Watch) -> None:
+    """Write what figures need of a method, for the first seed and the draw that they show."""
+    config, task, method, head = plan.config, plan.task, fitted.method, fitted.head
+    path = folder / f"{method}.safetensors"
+    if fitted.seed != config.seeds[0] or path.exists():
+        return
+    data, protocol = task.source_of(method).data, task.protocol
+    draws = [task.draw(name) for name in config.draws_of(method)]
+    shown = task.draw(config.shown_draw(method))
+    with one_thread():
+        sessions = plan.session_logits(fitted, shown, watch.status)
+        arrays = make_artifact(head, data, protocol, shown, draws, sessions)
     host, adapter = split_name(method)
-    named = getattr(data, "class_names", None)
-    if named is None and protocol.expected is not None and not protocol.order:
-        named = protocol.expected.classes
     known: Any = head
     chosen = head.adapted and known.recipe.guarded  # `auto` chooses, which is no fallback
     fallen = head.adapted and not chosen and known.trained_as.adapter != known.recipe.adapter
-    return {
+    named = data.class_names
+    if named is None and protocol.expected is not None and not protocol.order:
+        named = protocol.expected.classes
+    meta = {
         "host": host,
         "adapter": adapter,
         "metric": getattr(head.host, "metric_name", None),
@@ -146,17 +158,14 @@ def describe_artifact(
         "fallback": "la" if fallen else None,
         "draws": [draw.name for draw in draws],
         "class_names": None if named is None else list(named)[: protocol.n_classes],
+        "method": method,
+        "draw": shown.name,
+        "seed": fitted.seed,
+        "split": config.split,
+        "n_base": protocol.base,
     }
-
-
-def save_artifact(path: Path, arrays: dict[str, Array], meta: dict[str, Any]) -> None:
-    """Write an artifact in one step."""
     path.parent.mkdir(parents=True, exist_ok=True)
     storage.write(path, "artifact", meta, arrays)
-
-
-def _trained_gamma(head: Any) -> float:
-    return float(head.trained_as.gamma) if head.adapted else 1.0
 
 
 def _gamma_accuracy(head: Head, labels: Array, logits: Array, gammas: Array) -> Array:
@@ -176,14 +185,11 @@ def _over_draws(fitted: Head, data: Embeddings, draws: Sequence[ShotDraw]) -> tu
         n_base, prototypes = head.n_base, head.prototypes
         betas.append(head.beta[n_base:])
         similarities.append(similarity(prototypes[n_base:], prototypes[:n_base]).mean(1))
-    if not betas:
-        return np.zeros((0, 0), np.float32), np.zeros((0, 0), np.float32)
     return np.stack(betas), np.stack(similarities)
 
 
 def _sample(labels: Array) -> Array:
     """The first few rows of every class."""
     order = np.argsort(labels, kind="stable")
-    counts = np.bincount(labels)
-    rank = np.arange(len(labels)) - (np.cumsum(counts) - counts)[labels[order]]
-    return np.sort(order[rank < SAMPLE_PER_CLASS])
+    rows = ClassRows(order, labels[order], int(labels.max(initial=-1)) + 1)
+    return np.sort(order[rows.ranks < SAMPLE_PER_CLASS])

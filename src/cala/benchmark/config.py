@@ -21,6 +21,7 @@ from cala.registry import check_choice
 from cala.systems.published import published
 
 SPLITS = ("test", "dev")
+PROTOCOL = ("name", "base", "way", "shot", "sessions")
 PACKAGES = ("cala", "torch", "numpy", "scikit-learn")
 
 
@@ -86,17 +87,11 @@ class RunConfig:
     def resolved(self, protocol: Protocol, default: Source, per_host: PerHost) -> dict[str, Any]:
         """As written to `config.json`."""
         own = {host: source.described() for host, source in sorted(per_host.items())}
+        stated = {key: getattr(protocol, key) for key in PROTOCOL}
         return {
             "schema": SCHEMA,
             **self._stated(),
-            "protocol": {
-                "name": protocol.name,
-                "base": protocol.base,
-                "way": protocol.way,
-                "shot": protocol.shot,
-                "sessions": protocol.sessions,
-                **({"order": list(protocol.order)} if protocol.order else {}),
-            },
+            "protocol": {**stated, **({"order": list(protocol.order)} if protocol.order else {})},
             "selection": "validation",
             "rows": default.rows,
             "embeddings": default.described(),

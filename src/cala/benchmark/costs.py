@@ -51,12 +51,8 @@ FIELDS = {field.name for field in fields(Cost)}
 
 def read_costs(text: str) -> list[Cost]:
     """The costs of every whole line, the last of each cell; a line cut short is passed over."""
-    found: dict[Cell, Cost] = {}
-    for line in text.split("\n"):
-        cost = _parsed(line)
-        if cost is not None:
-            found[cost.cell] = cost
-    return list(found.values())
+    found = [cost for line in text.split("\n") if (cost := _parsed(line)) is not None]
+    return list({cost.cell: cost for cost in found}.values())
 
 
 def _parsed(line: str) -> Cost | None:
@@ -83,6 +79,7 @@ def summarise(
 
     cells : those that count; a method without costs, as in a run of an older version, is left out
     """
+    place = {draw: i for i, draw in enumerate(draws)}
     kept = {cost.cell: cost for cost in costs if cost.cell in cells}.values()
     found: dict[str, dict[str, float | int]] = {}
     for method in methods:
@@ -92,24 +89,16 @@ def summarise(
         seeds: dict[int, list[float]] = {}
         for cost in ours:
             seeds.setdefault(cost.seed, []).append(cost.fit_seconds)
-        place = {draw: i for i, draw in enumerate(draws)}
         first = min(ours, key=lambda cost: (place.get(cost.draw, len(place)), cost.seed))
         seconds = [second for cost in ours for second in cost.session_seconds]
         found[method] = {
             "fit_seconds": fmean(map(fmean, seeds.values())),
             "session_seconds": fmean(seconds) if seconds else 0.0,
             "head_bytes": first.head_bytes,
-            **_again(ours),
         }
+        encoded = sum(cost.encoded for cost in ours)
+        if seconds and encoded:
+            spent = sum(cost.encode_seconds for cost in ours)
+            found[method]["session_encoded"] = encoded / len(seconds)
+            found[method]["session_encode_seconds"] = spent / len(seconds)
     return found
-
-
-def _again(costs: Sequence[Cost]) -> dict[str, float | int]:
-    """Per session: images that were encoded again, and how long that took."""
-    sessions = sum(len(cost.session_seconds) for cost in costs)
-    if not sessions or not any(cost.encoded for cost in costs):
-        return {}
-    return {
-        "session_encoded": sum(cost.encoded for cost in costs) / sessions,
-        "session_encode_seconds": sum(cost.encode_seconds for cost in costs) / sessions,
-    }

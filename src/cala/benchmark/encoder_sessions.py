@@ -8,6 +8,7 @@ again.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,8 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cala import storage
-from cala.benchmark.config import changes_encoder
-from cala.benchmark.sources import Source, host_of
+from cala.benchmark.sources import Source
 from cala.core.rows import Array, loaded, where
 from cala.data.protocol import Protocol, ShotDraw
 from cala.errors import InputError
@@ -121,7 +121,9 @@ class SessionPlayer:
         first = base[self.data.y_test < self.protocol.base]
         logits = [learner.logits(first, first)]
         seconds, encoding, encoded = [], 0.0, 0
-        with _all_threads():
+        import torch
+
+        with torch_threads(max(torch.get_num_threads(), session_threads())):
             for session, rows in enumerate(draw.rows, 1):
                 progress(session)
                 features, columns = self.data.x_train[rows], self.data.y_train[rows]
@@ -159,12 +161,14 @@ class SessionPlayer:
 
 
 @contextmanager
-def _all_threads() -> Iterator[None]:
-    """Train with all threads; scoring small arrays uses one."""
-    import torch
-
+def torch_threads(count: int) -> Iterator[None]:
+    """Let torch use this many threads, where it is imported."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
     before = torch.get_num_threads()
-    torch.set_num_threads(max(before, session_threads()))
+    torch.set_num_threads(count)
     try:
         yield
     finally:
@@ -180,82 +184,55 @@ def session_threads() -> int:
 class SessionCache:
     """The session logits of a run, by host, draw and seed; computed when first asked for.
 
-    They take minutes, so they are kept in a folder: none is computed twice.
+    They take minutes, so they are kept: in a folder, or in memory if there is none.
     """
 
     def __init__(self, folder: Path | None, full: bool) -> None:
         self.folder, self.full = folder, full
-        self._player: tuple[tuple[str, int], SessionPlayer] | None = (
-            None  # the last one: it is large
-        )
+        self._player: tuple[tuple[str, int], SessionPlayer] | None = None  # the last: it is large
         self._kept: dict[tuple[str, str, int], SessionLogits] = {}
 
     def of(
         self,
-        method: str,
-        head: Head,
-        source: Source,
-        protocol: Protocol,
+        host: str,
         draw: ShotDraw,
         seed: int,
-        progress: Callable[[int], None] = lambda session: None,
-    ) -> SessionLogits | None:
-        """The session logits of a method's host; None if it leaves the encoder as it is."""
-        host = host_of(method)
-        if not changes_encoder(method):
-            return None
+        make: Callable[[], SessionPlayer],
+        progress: Callable[[int], None],
+    ) -> SessionLogits:
+        """The session logits of a host; make : its player, for a draw that was not played yet"""
         found = self.find(host, draw.name, seed)
         if found is None:
             if self._player is None or self._player[0] != (host, seed):
-                player = SessionPlayer(host, head, source, protocol, seed, self.full)
-                self._player = (host, seed), player
+                self._player = (host, seed), make()
             found = self._player[1].play(draw, progress)
             self.keep(host, draw.name, seed, found)
         return found
 
     def find(self, host: str, draw: str, seed: int) -> SessionLogits | None:
         """Session logits that are there already; None if they are not."""
-        key = (host, draw, seed)
-        return self._kept.get(key) or self._read(key)
-
-    def keep(self, host: str, draw: str, seed: int, course: SessionLogits) -> None:
-        key = (host, draw, seed)
-        self._write(key, course)
         if self.folder is None:
-            self._kept[key] = course
-
-    def _path(self, key: tuple[str, str, int]) -> Path | None:
-        if self.folder is None:
-            return None
-        host, draw, seed = key
-        return self.folder / f"{host}-{draw.replace(':', '-')}-{seed}.safetensors"
-
-    def _read(self, key: tuple[str, str, int]) -> SessionLogits | None:
-        path = self._path(key)
-        if path is None or not path.exists():
-            return None
+            return self._kept.get((host, draw, seed))
         try:
-            meta, arrays = storage.read(path, "session")
-            logits = [arrays[f"logits.{t}"] for t in range(int(meta["sessions"]))]
-            cost = (meta["seconds"], meta["encoding"], meta["encoded"], meta["bytes"])
+            meta, arrays = storage.read(_path(self.folder, host, draw, seed), "session")
+            logits = [arrays[f"logits.{t}"] for t in range(int(meta.pop("sessions")))]
+            return SessionLogits(logits, **meta)
         except (InputError, ValueError, KeyError, TypeError) as error:
             if getattr(error, "code", "") == "unreadable_file":
                 raise
-            return None  # damaged, or of an earlier version: compute it again
-        return SessionLogits(logits, *cost)
+            return None  # missing, damaged, or of an earlier version: compute it again
 
-    def _write(self, key: tuple[str, str, int], course: SessionLogits) -> None:
-        path = self._path(key)
-        if path is None:
+    def keep(self, host: str, draw: str, seed: int, played: SessionLogits) -> None:
+        if self.folder is None:
+            self._kept[host, draw, seed] = played
             return
+        path = _path(self.folder, host, draw, seed)
         path.parent.mkdir(parents=True, exist_ok=True)
         clear_leftovers(path)
-        meta = {
-            "sessions": len(course.logits),
-            "seconds": course.seconds,
-            "encoding": course.encoding,
-            "encoded": course.encoded,
-            "bytes": course.bytes,
-        }
-        logits = {f"logits.{t}": logits for t, logits in enumerate(course.logits)}
-        storage.write(path, "session", meta, logits)
+        costs = {name: value for name, value in vars(played).items() if name != "logits"}
+        logits = {f"logits.{t}": logits for t, logits in enumerate(played.logits)}
+        storage.write(path, "session", {"sessions": len(logits), **costs}, logits)
+
+
+def _path(folder: Path, host: str, draw: str, seed: int) -> Path:
+    return folder / f"{host}-{draw.replace(':', '-')}-{seed}.safetensors"

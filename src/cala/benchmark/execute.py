@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cala.benchmark.artifacts import describe_artifact, make_artifact, save_artifact
+from cala.benchmark.artifacts import keep_artifact
 from cala.benchmark.config import RunConfig, changes_encoder
 from cala.benchmark.costs import SCHEMA as COSTS_SCHEMA
 from cala.benchmark.costs import summarise
@@ -16,13 +16,13 @@ from cala.benchmark.headroom import keep_headroom
 from cala.benchmark.notes import SILENT, RunNote, Watch
 from cala.benchmark.run_folder import RunFolder
 from cala.benchmark.runner import CellPlan, Cells, Fit, Fitted, fit_configured, run_cells
-from cala.benchmark.scoring import one_thread
 from cala.benchmark.sources import host_of
 from cala.benchmark.tables import draws_csv, results_table, session_notes
 from cala.benchmark.task import BenchTask
 from cala.files import counted, write_text
 from cala.records import finished
 from cala.results import Results
+from cala.storage import locked_folder
 from cala.table import latex, markdown
 
 
@@ -64,7 +64,8 @@ def execute(
     for name in config.draws:  # raises for what cannot be drawn, before anything is written
         task.draw(name)
     resolved = config.resolved(task.protocol, task.default, task.per_host)
-    with RunFolder(out, resolved) as folder:
+    with locked_folder(out):
+        folder = RunFolder(out, resolved)
         if folder.unreadable:
             lines = counted(folder.unreadable, "line")
             text = f"{lines} of records.jsonl cannot be read; such cells run again"
@@ -75,10 +76,9 @@ def execute(
         watch.advance(len(wanted & done), len(wanted))
         for found in cells(plan, watch):
             if isinstance(found, Fitted):
-                _keep_artifact(out / "artifacts", plan, found, watch)
+                keep_artifact(out / "artifacts", plan, found, watch)
                 continue
-            folder.append_cost(found.cost)  # before the records: a cell that counts has its cost
-            folder.append(found.records)
+            folder.append(found.cost, found.records)
             watch.advance(len(wanted & finished(folder.records)), len(wanted))
         keep_headroom(out, config, task, watch.status)
         folder.put_in_order()
@@ -107,26 +107,3 @@ def write_summary(out: Path, run: FinishedRun) -> None:
     write_text(out / "table.md", markdown(table))
     write_text(out / "table.tex", latex(table))
     write_text(out / "table.csv", draws_csv(results))
-
-
-def _keep_artifact(folder: Path, plan: CellPlan, fitted: Fitted, watch: Watch) -> None:
-    """Write what figures need of a method, for the first seed and the draw that they show."""
-    config, task, method = plan.config, plan.task, fitted.method
-    path = folder / f"{method}.safetensors"
-    if fitted.seed != config.seeds[0] or path.exists():
-        return
-    data, protocol = task.source_of(method).data, task.protocol
-    draws = [task.draw(name) for name in config.draws_of(method)]
-    shown = task.draw(config.shown_draw(method))
-    meta = {
-        **describe_artifact(method, fitted.head, data, protocol, draws),
-        "method": method,
-        "draw": shown.name,
-        "seed": fitted.seed,
-        "split": config.split,
-        "n_base": protocol.base,
-    }
-    with one_thread():
-        sessions = plan.session_logits(fitted, shown, watch.status)
-        arrays = make_artifact(fitted.head, data, protocol, shown, draws, sessions)
-    save_artifact(path, arrays, meta)

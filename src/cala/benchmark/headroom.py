@@ -28,12 +28,12 @@ from cala.benchmark.runner import fit_method
 from cala.benchmark.scoring import for_figures, one_thread
 from cala.benchmark.task import BenchTask
 from cala.core.metric import METRICS
-from cala.core.rows import Array, loaded
+from cala.core.rows import Array, ClassRows, loaded
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol, ShotDraw
 from cala.files import write_text
 from cala.heads import default_metric
-from cala.metrics import session_metrics
+from cala.metrics import Answers, session_metrics
 
 SCHEMA = 1
 HOST = "nearest-mean"
@@ -73,11 +73,10 @@ def halves(own: Array, seed: int = 0) -> Array:
     3
     """
     order = np.lexsort((np.random.default_rng(seed).random(len(own)), own))
-    counts = np.bincount(own)
-    rank = np.arange(len(own)) - (np.cumsum(counts) - counts)[own[order]]
+    rows = ClassRows(order, own[order], int(own.max(initial=-1)) + 1)
     first = np.empty(len(own), bool)
     # The odd image of a class goes to either half in turn.
-    first[order] = (rank + own[order]) % 2 == 0
+    first[order] = (rows.ranks + rows.columns) % 2 == 0
     return first
 
 
@@ -103,10 +102,9 @@ def no_shift(logits: Array, own: Array, n_base: int) -> Array:
 
 def single_shift(logits: Array, own: Array, n_base: int) -> Array:
     """(N,) the one shift of all novel columns with the most images right."""
-    z = logits.astype(np.float64)
-    base, base_right = _best(z[:, :n_base], own, 0)
-    novel, novel_right = _best(z[:, n_base:], own, n_base)
-    return np.full(z.shape[1] - n_base, _best_step(base - novel, base_right, novel_right))
+    best = Answers.of(logits, own, n_base)
+    right = (best.base_column == own, best.novel_column == own)
+    return np.full(logits.shape[1] - n_base, _best_step(best.base - best.novel, *right))
 
 
 def class_shifts(logits: Array, own: Array, n_base: int) -> Array:
@@ -115,7 +113,8 @@ def class_shifts(logits: Array, own: Array, n_base: int) -> Array:
     Every step is the best that one column can do, and is taken only if more images are right.
     """
     shifts = single_shift(logits, own, n_base)
-    base, base_right = _best(logits[:, :n_base].astype(np.float64), own, 0)
+    best = Answers.of(logits, own, n_base)
+    base, base_right = best.base, best.base_column == own
     # A column behind the last one, so that there always is a second best.
     novel = np.column_stack([logits[:, n_base:] + shifts, np.full(len(logits), -np.inf)])
     rows, top = np.arange(len(novel)), _two_best(novel)
@@ -165,18 +164,9 @@ def likely_shifts(logits: Array, own: Array, n_base: int) -> Array:
     return found[1:] / np.exp(found[0])
 
 
-def _best(logits: Array, own: Array, first: int) -> tuple[Array, Array]:
-    """(n,) each row's largest logit, and whether it stands in the true column."""
-    column = logits.argmax(1)
-    return np.take_along_axis(logits, column[:, None], 1)[:, 0], column + first == own
-
-
 def _two_best(logits: Array) -> Array:
     """(n, 2) columns of each row's largest and second largest logit."""
-    first = logits.argmax(1)
-    rest = logits.copy()
-    rest[np.arange(len(rest)), first] = -np.inf
-    return np.stack([first, rest.argmax(1)], 1)
+    return np.argsort(-logits, axis=1, kind="stable")[:, :2]
 
 
 def _best_step(switch: Array, without: Array, with_it: Array) -> float:
@@ -200,18 +190,15 @@ def _best_step(switch: Array, without: Array, with_it: Array) -> float:
         return 0.0
     distance = np.maximum(start[best], -end[best])  # from 0 to a stretch that does not hold it
     place = best[distance.argmin()]
-    low, high = start[place], end[place]
-    if np.isfinite(low) and np.isfinite(high):
-        return float(low + high) / 2
-    edge = float(low if np.isfinite(low) else high)
+    low, high = float(start[place]), float(end[place])
+    if np.isfinite([low, high]).all():
+        return (low + high) / 2
+    edge = low if np.isfinite(low) else high
     return edge + np.copysign(1e-6 * max(1.0, abs(edge)), edge)  # just inside
 
 
 def keep_headroom(
-    out: Path,
-    config: RunConfig,
-    task: BenchTask,
-    status: Callable[[str], None] = lambda line: None,
+    out: Path, config: RunConfig, task: BenchTask, status: Callable[[str], None]
 ) -> None:
     """Write what is missing of a run's `headroom.json`; its draw is the one that figures show."""
     if not task.protocol.sessions or config.gamma is not None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from cala.benchmark.sources import host_of
 from cala.errors import InputError
 from cala.files import shown, write_text
 from cala.records import Record, read_config, read_records, whole_cells
-from cala.storage import locked_folder
 
 #: What may differ when a run is continued: more methods, draws or seeds, other versions.
 GROWING = ("methods", "draws", "seeds", "versions", "machine", "own_embeddings", "few_draws")
@@ -28,29 +26,36 @@ SOMETIMES = ("full_sessions", "rows")
 
 
 class RunFolder:
-    """The folder of one run, locked while it is open for writing."""
+    """The folder of one run; its caller has locked it."""
 
     def __init__(self, path: Path, config: dict[str, Any]) -> None:
         self.path = path
-        with ExitStack() as opened:
-            opened.enter_context(locked_folder(path))
-            before = read_config(path)
-            if before is not None:
-                _check_same_run(path, before, config)
-                config = {**config, **_grown(before, config)}
-            self.config = config
-            text = json.dumps(config, indent=1, ensure_ascii=False)
-            write_text(path / "config.json", text + "\n")
-            self.records = self._repaired()
-            self.costs = self._repaired_costs()
-            self._lock = opened.pop_all()
+        before = read_config(path)
+        if before is not None:
+            _check_same_run(path, before, config)
+            config = {**config, **_grown(before, config)}
+        self.config = config
+        text = json.dumps(config, indent=1, ensure_ascii=False)
+        write_text(path / "config.json", text + "\n")
+        # Lines that cannot be read or belong to unfinished cells are dropped.
+        found, self.unreadable = read_records(path / "records.jsonl")
+        self.records = whole_cells(found, int(config["protocol"]["sessions"]))
+        _rewrite(path / "records.jsonl", self.records)
+        self.costs = read_costs(_text(path / "costs.jsonl"))
+        _rewrite(path / "costs.jsonl", self.costs)
 
-    def append(self, records: Sequence[Record]) -> None:
-        """Add a finished cell; it is on disk when this returns."""
+    def append(self, cost: Cost, records: Sequence[Record]) -> None:
+        """Add a finished cell; it is on disk when this returns.
+
+        Its cost comes first: a cell that counts has one.
+        """
+        with (self.path / "costs.jsonl").open("a", encoding="utf-8") as file:
+            file.write(cost.line())
         with (self.path / "records.jsonl").open("a", encoding="utf-8") as file:
             file.write("".join(record.line() for record in records))
             file.flush()
             os.fsync(file.fileno())
+        self.costs.append(cost)
         self.records += records
 
     def put_in_order(self) -> None:
@@ -65,43 +70,18 @@ class RunFolder:
             cell = (known.get(v, len(known)) for known, v in zip(places, values, strict=True))
             return *cell, record.session
 
-        ordered = sorted(self.records, key=place)
-        if ordered != self.records:
-            write_text(self.path / "records.jsonl", "".join(r.line() for r in ordered))
-            self.records = ordered
+        self.records.sort(key=place)
+        _rewrite(self.path / "records.jsonl", self.records)
 
-    def append_cost(self, cost: Cost) -> None:
-        """Add what a cell took; to be called before its records are added."""
-        with (self.path / "costs.jsonl").open("a", encoding="utf-8") as file:
-            file.write(cost.line())
-        self.costs.append(cost)
 
-    def __enter__(self) -> RunFolder:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.close()
-
-    def _repaired(self) -> list[Record]:
-        """Whole cells; lines that cannot be read or belong to unfinished cells are dropped."""
-        path = self.path / "records.jsonl"
-        found, self.unreadable = read_records(path)
-        whole = whole_cells(found, int(self.config["protocol"]["sessions"]))
-        _rewrite(path, whole)
-        return whole
-
-    def _repaired_costs(self) -> list[Cost]:
-        """Of every cell the last whole line; others are dropped."""
-        path = self.path / "costs.jsonl"
-        found = read_costs(path.read_text("utf-8", errors="replace")) if path.exists() else []
-        _rewrite(path, found)
-        return found
+def _text(path: Path) -> str:
+    return path.read_text("utf-8", errors="replace") if path.exists() else ""
 
 
 def _rewrite(path: Path, found: Sequence[Record | Cost]) -> None:
     """Write a file of lines again if it holds anything else."""
     kept = "".join(one.line() for one in found)
-    if path.exists() and kept != path.read_text("utf-8", errors="replace"):
+    if kept != _text(path):
         write_text(path, kept)
 
 
@@ -134,14 +114,9 @@ def _other_embeddings(before: dict[str, Any], now: dict[str, Any]) -> str:
 
 def _grown(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     """Methods, draws, seeds and embeddings of single hosts of both."""
+    grown = {k: before[k] for k in ("few_draws", *SOMETIMES) if k in before and k not in now}
+    for key in LISTS:
+        if key in before or key in now:
+            grown[key] = list(dict.fromkeys([*before.get(key, []), *now.get(key, [])]))
     own = {**before.get("own_embeddings", {}), **now.get("own_embeddings", {})}
-    kept = {k: before[k] for k in ("few_draws", *SOMETIMES) if k in before and k not in now}
-    return {
-        **{
-            key: list(dict.fromkeys([*before.get(key, []), *now.get(key, [])]))
-            for key in LISTS
-            if key in before or key in now
-        },
-        **kept,
-        **({"own_embeddings": own} if own else {}),
-    }
+    return {**grown, "own_embeddings": own} if own else grown

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -12,9 +13,9 @@ import numpy as np
 
 from cala.benchmark.config import RunConfig, changes_encoder
 from cala.benchmark.costs import Cost, head_bytes
-from cala.benchmark.encoder_sessions import SessionCache, SessionLogits
+from cala.benchmark.encoder_sessions import SessionCache, SessionLogits, SessionPlayer
 from cala.benchmark.notes import SILENT, RunNote, Watch, report_fallbacks
-from cala.benchmark.scoring import answers_of_draw, cell_records, one_thread
+from cala.benchmark.scoring import cell_records, grow_and_answer, one_thread
 from cala.benchmark.sources import Source, host_of
 from cala.benchmark.task import BenchTask
 from cala.core.rows import Array, where
@@ -22,7 +23,7 @@ from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol, ShotDraw
 from cala.encoders.leakage import stated_classes
 from cala.errors import BaseQueryWarning, InputError
-from cala.files import shown
+from cala.files import preview, shown
 from cala.heads import ADAPTERS, HEADS, BaseData, Head, default_metric, make_head
 from cala.heads.factory import split_name
 from cala.records import Cell, Record
@@ -68,9 +69,8 @@ def _check_base_classes(labels: Array, protocol: Protocol) -> None:
     found = np.unique(labels).tolist()
     missing = sorted(set(range(protocol.base)) - set(found))
     if missing:
-        some = ", ".join(map(str, missing[:5])) + (", …" if len(missing) > 5 else "")
         raise InputError(
-            f"{protocol.name}: base class {some} has no training rows",
+            f"{protocol.name}: base class {preview(map(str, missing), 5)} has no training rows",
             f"label classes from 0 on, with 0 to {protocol.base - 1} as the base classes",
             field="y_train",
             code="empty_base_class",
@@ -85,9 +85,7 @@ def fit_configured(
     config: RunConfig, method: str, seed: int, data: Embeddings, protocol: Protocol
 ) -> Head:
     """`fit_method` with a run's options, and γ set for inference where the run says so."""
-    options: dict[str, Any] = {"adapter": config.adapter}
-    if config.metric is not None:
-        options["metric"] = config.metric
+    options: dict[str, Any] = {"adapter": config.adapter, "metric": config.metric}
     if config.scale is not None:
         options["scale"] = config.scale
     numbers = published(host_of(method), protocol.name)
@@ -113,12 +111,16 @@ def at_gamma(head: Head, gamma: float | None) -> Head:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A method fitted to the base session with one seed; seconds : that this took"""
+    """A method fitted to the base session with one seed.
+
+    seconds : that this took; notes : what a user should know of it
+    """
 
     method: str
     seed: int
     head: Head
     seconds: float
+    notes: list[RunNote]
 
 
 @dataclass(frozen=True)
@@ -149,12 +151,11 @@ class CellPlan:
         found = []
         for method in self.config.methods:
             for seed in self.config.seeds:
-                names = [
-                    n for n in self.config.draws_of(method) if (method, n, seed) not in self.done
-                ]
-                ordered = [self.task.draw(n) for n in self.config.draws if n in names]
-                if ordered:
-                    found.append((method, seed, ordered))
+                wanted = self.config.draws_of(method)
+                names = [n for n in self.config.draws if n in wanted]
+                left = [self.task.draw(n) for n in names if (method, n, seed) not in self.done]
+                if left:
+                    found.append((method, seed, left))
         return found
 
     def notes(self) -> list[RunNote]:
@@ -167,15 +168,17 @@ class CellPlan:
         self, fitted: Fitted, draw: ShotDraw, status: Callable[[str], None]
     ) -> SessionLogits | None:
         """The logits of a host that changes its encoder; None for any other."""
-        where = f"{fitted.method}, seed {fitted.seed}: {draw.name}"
+        if not changes_encoder(fitted.method):
+            return None
+        host, seed, task = host_of(fitted.method), fitted.seed, self.task
+
+        def player() -> SessionPlayer:
+            source, full = task.source_of(host), self.sessions.full
+            return SessionPlayer(host, fitted.head, source, task.protocol, seed, full)
+
+        where = f"{fitted.method}, seed {seed}: {draw.name}"
         return self.sessions.of(
-            fitted.method,
-            fitted.head,
-            self.task.source_of(fitted.method),
-            self.task.protocol,
-            draw,
-            fitted.seed,
-            lambda session: status(f"{where}, session {session}"),
+            host, draw, seed, player, lambda session: status(f"{where}, session {session}")
         )
 
 
@@ -193,7 +196,9 @@ def run_cells(plan: CellPlan, watch: Watch = SILENT) -> Iterator[Fitted | Played
     for method, seed, draws in plan.unfinished():
         watch.status(f"{method}, seed {seed}: fitting")
         data, protocol = plan.task.source_of(method).data, plan.task.protocol
-        fitted = fit_timed(plan.fit, plan.config, method, seed, data, protocol, watch.note)
+        fitted = fit_timed(plan.fit, plan.config, method, seed, data, protocol)
+        for note in fitted.notes:
+            watch.note(note)
         yield fitted
         for draw in draws:
             watch.status(f"{method}, seed {seed}: {draw.name}")
@@ -209,19 +214,14 @@ def run_records(config: RunConfig, task: BenchTask, watch: Watch = SILENT) -> li
 
 
 def fit_timed(
-    fit: Fit,
-    config: RunConfig,
-    method: str,
-    seed: int,
-    data: Embeddings,
-    protocol: Protocol,
-    note: Callable[[RunNote], None],
+    fit: Fit, config: RunConfig, method: str, seed: int, data: Embeddings, protocol: Protocol
 ) -> Fitted:
     """Fit on one thread; fallbacks become notes."""
-    start = perf_counter()
+    start, notes = perf_counter(), list[RunNote]()
     with one_thread():
-        head = report_fallbacks(lambda: fit(config, method, seed, data, protocol), method, note)
-    return Fitted(method, seed, head, perf_counter() - start)
+        call = partial(fit, config, method, seed, data, protocol)
+        head = report_fallbacks(call, method, notes.append)
+    return Fitted(method, seed, head, perf_counter() - start, notes)
 
 
 def play_cell(
@@ -233,22 +233,16 @@ def play_cell(
 ) -> PlayedCell:
     """One draw for a fitted method."""
     method, seed, seconds = fitted.method, fitted.seed, list[float]()
-    last = fitted.head
-
-    def added(spent: float, head: Head) -> None:
-        nonlocal last
-        seconds.append(spent)
-        last = head
-
+    head = fitted.head.fork()
     with one_thread():
-        answers = answers_of_draw(fitted.head, data, protocol, draw, sessions=sessions, added=added)
+        answers = grow_and_answer(head, data, protocol, draw, seconds, sessions)
         records = cell_records(method, draw.name, seed, answers, data, protocol)
-    held = head_bytes(last) if seconds else 0
+    held = head_bytes(head) if seconds else 0
     if sessions is None:
         cost = Cost(method, draw.name, seed, fitted.seconds, seconds, held)
     else:
         both = [a + b for a, b in zip(seconds, sessions.seconds, strict=True)]
-        adapter = held - head_bytes(last.host) if seconds else 0  # beside its host
+        adapter = held - head_bytes(head.host) if seconds else 0  # beside its host
         size, again = sessions.bytes + adapter, (sessions.encoded, sessions.encoding)
         cost = Cost(method, draw.name, seed, fitted.seconds, both, size, *again)
     return PlayedCell(cost, records)

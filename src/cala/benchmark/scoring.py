@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from time import perf_counter
@@ -12,7 +11,7 @@ from time import perf_counter
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from cala.benchmark.encoder_sessions import SessionLogits
+from cala.benchmark.encoder_sessions import SessionLogits, torch_threads
 from cala.core.rows import StoredRows
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol, ShotDraw
@@ -23,22 +22,13 @@ from cala.records import Record
 
 SCORES = 2**23  # numbers at a time: 32 MB of rows or of logits
 FIGURE_SCORES = 2**25  # rows × classes of the sample that figures are drawn from
-Added = Callable[[float, Head], None]
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Use one thread: the arrays are small, and threads change the order of sums."""
-    torch = sys.modules.get("torch")  # there if a method runs a network
-    before = 1 if torch is None else torch.get_num_threads()
-    with threadpool_limits(1):
-        try:
-            if torch is not None:
-                torch.set_num_threads(1)
-            yield
-        finally:
-            if torch is not None:
-                torch.set_num_threads(before)
+    with threadpool_limits(1), torch_threads(1):
+        yield
 
 
 def run_draw(
@@ -48,28 +38,31 @@ def run_draw(
     draw: ShotDraw,
     *,
     sessions: SessionLogits | None = None,
-    added: Added = lambda seconds, head: None,
+    seconds: list[float] | None = None,
 ) -> list[SessionMetrics]:
-    """Metrics of sessions 0..T of one draw; arguments as for `answers_of_draw`."""
-    answers = answers_of_draw(head, data, protocol, draw, sessions=sessions, added=added)
+    """Metrics of sessions 0..T of one draw; `head` itself is not changed.
+
+    sessions, seconds : as for `grow_and_answer`
+    """
+    spent = [] if seconds is None else seconds
+    answers = grow_and_answer(head.fork(), data, protocol, draw, spent, sessions)
     return [metrics_of(session) for session in answers]
 
 
-def answers_of_draw(
+def grow_and_answer(
     head: Head,
     data: Embeddings,
     protocol: Protocol,
     draw: ShotDraw,
-    *,
-    sessions: SessionLogits | None = None,
-    added: Added = lambda seconds, head: None,
+    seconds: list[float],
+    sessions: SessionLogits | None,
 ) -> Iterator[Answers]:
-    """The answers in sessions 0..T of one draw; `head` itself is not changed.
+    """The answers in sessions 0..T of one draw, whose classes `head` learns.
 
+    seconds : takes up how long learning took in each incremental session
     sessions : logits of a host that changes its encoder, in place of those of its base branch
-    added : called in every incremental session with the seconds that learning took, and the head
     """
-    grown = _grown(head.fork(), data, draw, added)
+    grown = _grown(head, data, draw, seconds)
     if isinstance(data.x_test, StoredRows):
         yield from streamed_answers(list(grown), data, protocol.base)
         return
@@ -83,7 +76,7 @@ def answers_of_draw(
         yield Answers.of(logits, data.y_test[seen], protocol.base)
 
 
-def _grown(head: Head, data: Embeddings, draw: ShotDraw, added: Added) -> Iterator[Head]:
+def _grown(head: Head, data: Embeddings, draw: ShotDraw, seconds: list[float]) -> Iterator[Head]:
     """A copy of the head after each of the sessions 0..T; the copies share their arrays."""
     data = as_learned(head, data)
     yield head.fork()
@@ -91,7 +84,7 @@ def _grown(head: Head, data: Embeddings, draw: ShotDraw, added: Added) -> Iterat
         features, labels = data.shots(rows), data.y_train[rows]
         start = perf_counter()
         head.add(features, labels)
-        added(perf_counter() - start, head)
+        seconds.append(perf_counter() - start)
         yield head.fork()
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from cala.core.rows import Array, Features, StoredRows
 from cala.data.embeddings import Embeddings
 from cala.errors import InputError, UnknownNameError
-from cala.files import shown
+from cala.files import sha256_of, shown
 from cala.heads import HEADS
 from cala.heads.factory import split_name
 from cala.registry import unknown
@@ -45,13 +45,12 @@ class Source:
     def fingerprint(self) -> str:
         """SHA-256 of everything that results depend on, computed once."""
         data, digest = self.data, hashlib.sha256()
-        parts: list[Features] = [data.x_train, data.y_train, data.x_test, data.y_test]
-        parts += [data.fakes.features, data.fakes.pairs] if data.fakes is not None else []
-        shots = (data.x_shot, data.shot_rows, None if data.fakes is None else data.fakes.shots)
-        parts += [part for part in shots if part is not None]
-        parts += [data.holdout] if data.holdout is not None else []
-        parts += [data.parts[name] for name in sorted(data.parts)]
-        for part in parts:
+        parts: list[Features | None] = [data.x_train, data.y_train, data.x_test, data.y_test]
+        fakes = data.fakes
+        parts += [] if fakes is None else [fakes.features, fakes.pairs]
+        parts += [data.x_shot, data.shot_rows, None if fakes is None else fakes.shots]
+        parts += [data.holdout, *(data.parts[name] for name in sorted(data.parts))]
+        for part in (part for part in parts if part is not None):
             digest.update(str(tuple(part.shape)).encode())
             if isinstance(part, StoredRows):
                 digest.update(part.fingerprint().encode())
@@ -67,9 +66,7 @@ class Source:
         and test images, whatever encoder they use."""
         data = self.data
         parts = (data.y_train, data.learnable(), data.y_test)
-        return hashlib.sha256(
-            b"".join(np.ascontiguousarray(p).tobytes() for p in parts)
-        ).hexdigest()
+        return sha256_of(np.ascontiguousarray(part).tobytes() for part in parts)
 
     def described(self) -> dict[str, str]:
         """As it stands in `config.json`."""
@@ -105,7 +102,6 @@ def parse_host_option(option: str, values: Sequence[str], methods: Sequence[str]
     >>> parse_host_option("--embeddings", ["base.npz", "teen=my.npz"], ["la", "teen+cala"])
     HostOption(default='base.npz', per_host={'teen': 'my.npz'})
     """
-    name = option.lstrip("-")
     default: str | None = None
     per_host: dict[str, str] = {}
     hosts = list(dict.fromkeys(host_of(method) for method in methods))
@@ -113,25 +109,23 @@ def parse_host_option(option: str, values: Sequence[str], methods: Sequence[str]
         host, value = _split(option, given)
         if host is None:
             if default is not None:
-                raise InputError(
-                    f"{option} {shown(default)} and {shown(value)}",
-                    "give one for all methods, and others as HOST=…",
-                    field=name,
-                )
+                both = f"{option} {shown(default)} and {shown(value)}"
+                raise _refused(option, both, "give one for all methods, and others as HOST=…")
             default = value
             continue
         if host in per_host:
-            raise InputError(f"{option} {host}=… is given twice", "give it once", field=name)
+            raise _refused(option, f"{option} {host}=… is given twice", "give it once")
         if not value:
-            raise InputError(f"{option} {host}= has no value", "add one", field=name)
+            raise _refused(option, f"{option} {host}= has no value", "add one")
         if host not in hosts:
-            raise InputError(
-                f"{option} {shown(given)}: no method of this run has the host {host}",
-                f"its hosts are {', '.join(hosts)}",
-                field=name,
-            )
+            detail = f"{option} {shown(given)}: no method of this run has the host {host}"
+            raise _refused(option, detail, f"its hosts are {', '.join(hosts)}")
         per_host[host] = value
     return HostOption(default, per_host)
+
+
+def _refused(option: str, detail: str, fix: str) -> InputError:
+    return InputError(detail, fix, field=option.lstrip("-"))
 
 
 def _split(option: str, given: str) -> tuple[str | None, str]:
@@ -144,9 +138,7 @@ def _split(option: str, given: str) -> tuple[str | None, str]:
         fix = f"{host} is a method, give its host: {host_of(host)}=…"
     except UnknownNameError:
         fix = unknown("host", host, HEADS)
-    raise InputError(
-        f"{option} {shown(given)} is neither a path nor HOST=…", fix, field=option.lstrip("-")
-    )
+    raise _refused(option, f"{option} {shown(given)} is neither a path nor HOST=…", fix)
 
 
 def short_encoder_name(encoder: str) -> str:
@@ -193,6 +185,4 @@ def _same(first: Array | Sequence[str] | None, second: Array | Sequence[str] | N
     """Whether two are equal, where both are there."""
     if first is None or second is None:
         return True
-    if isinstance(first, np.ndarray):
-        return np.array_equal(first, second)
-    return first == second
+    return np.array_equal(first, second) if isinstance(first, np.ndarray) else first == second

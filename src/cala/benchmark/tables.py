@@ -6,9 +6,8 @@ import csv
 import io
 from collections.abc import Sequence
 
+from cala.benchmark.config import changes_encoder
 from cala.errors import UnknownNameError
-from cala.heads import HEADS
-from cala.heads.factory import split_name
 from cala.results import COLUMNS, Results
 from cala.table import Table, difference, number, row
 
@@ -80,7 +79,6 @@ def session_notes(results: Results, draws: Sequence[str], full: bool | None) -> 
 def _trains(method: str) -> bool:
     """Whether a method, called `RUN: METHOD` where runs are compared, trains its encoder."""
     try:
-        host, _ = split_name(method.rpartition(": ")[2])
+        return changes_encoder(method.rpartition(": ")[2])
     except UnknownNameError:  # a value of an ablation
         return False
-    return HEADS[host].traits.changes_encoder

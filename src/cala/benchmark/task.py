@@ -59,10 +59,6 @@ class ProtocolOverrides:
     sessions: int | None = None
     order_seed: int | None = None
 
-    @property
-    def given(self) -> bool:
-        return any(value is not None for value in asdict(self).values())
-
 
 @dataclass(frozen=True)
 class BenchTask:
@@ -102,8 +98,7 @@ class BenchTask:
     def draw(self, name: str) -> ShotDraw:
         """A draw by name, made once; the rows are the same in all embeddings."""
         if name not in self._made:
-            data = self.default.data
-            self._made[name] = make_draw(name, self.protocol, data)
+            self._made[name] = make_draw(name, self.protocol, self.default.data)
         return self._made[name]
 
 
@@ -233,19 +228,20 @@ def load_task(
     wanted = None if draws is None else parse_draws(draws)
     loader = _Loader(dataset, overrides or ProtocolOverrides(), split, allow_seen, advance)
     places = per_host or {}
-    if encoding is not None and (embeddings is not None or dataset.startswith(FEATURES)):
+    file_given = embeddings is not None or dataset.startswith(FEATURES)
+    if encoding is not None and file_given:
         raise InputError("an embeddings file and images are given", "give one of them")
-    given = embeddings is not None or encoding is not None or dataset.startswith(FEATURES)
+    given = encoding is not None or file_given
     default: Source | None = None
     if given or not methods or any(host_of(method) not in places for method in methods):
         if not given and Path(dataset).is_dir():
             encoding = Encoding()
-        default = loader.default(embeddings if encoding is None else encoding)
+        default = loader.default(encoding or embeddings)
     own = {host: loader.for_host(host, place, default) for host, place in places.items()}
     default = default or next(iter(own.values()))
     for host, source in own.items():
         check_same_rows(host, source, default)
-    notes, protocol = loader.notes, loader.protocol
+    protocol = loader.protocol
     assert protocol is not None
     # The rows are the same in all: the published shots are found wherever rows have names.
     named = next((s for s in (default, *own.values()) if s.data.names_train is not None), default)
@@ -254,15 +250,13 @@ def load_task(
     published = list(known.values())  # now: afterwards shots are rows already
     if protocol.canonical and (wanted is None or "canonical" in wanted):
         try:
-            found = with_rows(protocol, names, labels, named.name)
+            protocol = with_rows(protocol, names, labels, named.name)
         except InputError as error:
             if wanted is not None:
                 raise
-            notes.append(RunNote("no_canonical", f"no canonical draw: {error}"))
-            wanted = parse_draws("random:20")
+            loader.notes.append(RunNote("no_canonical", f"no canonical draw: {error}"))
         else:
             wanted = wanted or parse_draws("canonical,random:20")
-            protocol = found
     if split == "dev":
         default = _dev(default, published)
         own = {host: _dev(source, published) for host, source in own.items()}
@@ -277,7 +271,7 @@ def load_task(
     chosen = tuple(wanted or parse_draws("random:20"))
     default = _with_views(default, protocol, chosen)
     own = {host: _with_views(source, protocol, chosen) for host, source in own.items()}
-    return BenchTask(default, protocol, loader.name, chosen, tuple(notes), own)
+    return BenchTask(default, protocol, loader.name, chosen, tuple(loader.notes), own)
 
 
 def _with_views(source: Source, protocol: Protocol, draws: Sequence[str]) -> Source:
@@ -297,22 +291,18 @@ def _dev(source: Source, keep: list[int]) -> Source:
     return replace(source, data=source.data.dev(DEV_QUERIES, seed=0, keep=keep))
 
 
+@dataclass
 class _Loader:
     """Reads or makes embeddings; the first decide the data set's name and the protocol of all."""
 
-    def __init__(
-        self,
-        dataset: str,
-        overrides: ProtocolOverrides,
-        split: str,
-        allow_seen: bool,
-        advance: Advance,
-    ) -> None:
-        self.dataset, self.overrides, self.split = dataset, overrides, split
-        self.allow_seen, self.advance = allow_seen, advance
-        self.name = ""
-        self.protocol: Protocol | None = None
-        self.notes: list[RunNote] = []
+    dataset: str
+    overrides: ProtocolOverrides
+    split: str
+    allow_seen: bool
+    advance: Advance
+    name: str = ""
+    protocol: Protocol | None = None
+    notes: list[RunNote] = field(default_factory=list)
 
     def default(self, place: Path | Encoding | None) -> Source:
         """Those that serve every method without its own."""
@@ -398,8 +388,7 @@ class _Loader:
                 check_novel(novel, seen)
             except InputError as error:
                 raise InputError(f"{shown(source.name)}: {error.detail}", error.fix) from error
-        found = seen_among(novel, seen)
-        if found:
+        if found := seen_among(novel, seen):
             text = f"{shown(source.name)}: {found}: results on them are too good"
             self.notes.append(RunNote("seen_classes", text))
         return source
@@ -407,16 +396,10 @@ class _Loader:
 
 def _labels(images: ImageSet) -> Embeddings:
     """What is known of embeddings before anything is encoded."""
-    y_train, y_test = (part.labels for part in (images.train, images.test))
-    return Embeddings(
-        x_train=np.zeros((len(y_train), 0), np.float32),
-        y_train=y_train,
-        x_test=np.zeros((len(y_test), 0), np.float32),
-        y_test=y_test,
-        class_names=images.classes,
-        names_train=images.train.names,
-        names_test=images.test.names,
-    )
+    train, test = images.train, images.test
+    empty = [np.zeros((len(part), 0), np.float32) for part in (train, test)]
+    known = Embeddings(empty[0], train.labels, empty[1], test.labels, class_names=images.classes)
+    return replace(known, names_train=train.names, names_test=test.names)
 
 
 def split_dataset(dataset: str, embeddings: Path | None) -> tuple[str, Path]:
@@ -445,18 +428,16 @@ def split_dataset(dataset: str, embeddings: Path | None) -> tuple[str, Path]:
 
 
 def _protocol(name: str, classes: int, overrides: ProtocolOverrides) -> Protocol:
+    given = {key: value for key, value in asdict(overrides).items() if value is not None}
     if name not in MANIFESTS:
-        given = replace(overrides, shot=5 if overrides.shot is None else overrides.shot)
-        return make_protocol(classes, **asdict(given), name=name)
+        return make_protocol(classes, **given, name=name)
     known = load_protocol(name)
-    if not overrides.given:
+    if not given:
         return known
     assert known.expected is not None
     # A benchmark with a change: the rest stays as published, but for how many sessions fit.
-    usual = ProtocolOverrides(known.base, known.way, known.shot)
-    if overrides.base is None and overrides.way is None:
-        usual = replace(usual, sessions=known.sessions)
-    own = {k: v for k, v in asdict(overrides).items() if v is not None}
-    changed = {**asdict(usual), **own}
-    classes = len(known.expected.classes)
-    return replace(make_protocol(classes, **changed, name=name), expected=known.expected)
+    usual = {"base": known.base, "way": known.way, "shot": known.shot}
+    if "base" not in given and "way" not in given:
+        usual["sessions"] = known.sessions
+    changed = make_protocol(len(known.expected.classes), **{**usual, **given}, name=name)
+    return replace(changed, expected=known.expected)

@@ -49,7 +49,7 @@ class RayCluster:
     def widest(self) -> int:
         """Processors of the largest node."""
         nodes = (node["Resources"] for node in self.ray.nodes() if node["Alive"])
-        return max(1, *(int(resources.get("CPU", 1)) for resources in nodes), 1)
+        return max(1, 1, *(int(resources.get("CPU", 1)) for resources in nodes))
 
     @property
     def gpus(self) -> int:
@@ -67,8 +67,10 @@ class RayCluster:
         cpus: int = 1,
         gpus: int = 0,
         saves: bool = False,
-    ) -> None:
+    ) -> Ref:
         """Run `task(*arguments)` on some node; `results` yields (key, what it returned).
+
+        Returns what stands for its result; tasks that take it start when it is there.
 
         saves : it saves its state when it is cancelled, and is given the time to
         """
@@ -77,6 +79,7 @@ class RayCluster:
         self._waiting[ref] = key
         if saves:
             self._saving.add(ref)
+        return ref
 
     def results(self) -> Generator[tuple[Hashable, Any], None, None]:
         """Yield every submitted task once, as they finish; more may be submitted meanwhile."""

@@ -34,9 +34,7 @@ def softmax(study: Study, method: str) -> Picture | None:
     b, c = artifact.n_base, artifact.n_classes
     for panel, when in zip(axes, TITLES, strict=True):
         values = 100 * artifact[f"softmax_{when}"].astype(float)
-        for start, stop, colour, name in ((0, b, BASE, "base"), (b, c, NOVEL, "novel")):
-            if start == stop:
-                continue
+        for start, stop, colour, name in _sides(b, c):
             x, part = np.arange(start, stop), values[start:stop]
             panel.vlines(x, 0, part, color=colour, alpha=0.35, lw=max(0.8, min(3.0, 220 / c)))
             panel.plot(x, part, "." if name == "base" else "^", color=colour, ms=3)
@@ -55,6 +53,12 @@ def softmax(study: Study, method: str) -> Picture | None:
     )
     alt = "Mean softmax probability of base and novel classes before and after adjustment."
     return Picture("softmax", "Probability per class", caption, alt, figure)
+
+
+def _sides(n_base: int, n_classes: int) -> list[tuple[int, int, str, str]]:
+    """First and last column, colour and name of base and novel classes, where there are any."""
+    base, novel = (0, n_base, BASE, "base"), (n_base, n_classes, NOVEL, "novel")
+    return [base, novel] if n_base < n_classes else [base]
 
 
 def _class_axis(panel: Axes, count: int) -> None:
@@ -163,14 +167,12 @@ def classes(study: Study, gains: ClassGains) -> Picture:
         left.axvline(b - 0.5, color=INK, lw=0.8, ls="--")
     _class_axis(left, count)
     left.set_title("gain in accuracy, points")
-    for start, stop, name, colour in ((0, b, "base", BASE), (b, count, "novel", NOVEL)):
-        part = gains.gain[start:stop]
-        if len(part):
-            mean = f"{name}: {part.mean():+.1f}".replace("-", "−")
-            left.text(
-                (start + stop - 1) / 2, 0.99, mean, color=colour,
-                ha="center", va="top", fontsize=8, transform=left.get_xaxis_transform(),
-            )  # fmt: skip
+    for start, stop, colour, name in _sides(b, count):
+        mean = f"{name}: {gains.gain[start:stop].mean():+.1f}".replace("-", "−")
+        left.text(
+            (start + stop - 1) / 2, 0.99, mean, color=colour,
+            ha="center", va="top", fontsize=8, transform=left.get_xaxis_transform(),
+        )  # fmt: skip
     left.margins(y=0.12)
     place = np.arange(len(named))[::-1]
     right.barh(

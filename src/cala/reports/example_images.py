@@ -6,6 +6,7 @@ import base64
 import io
 import os
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from cala.errors import InputError
@@ -35,13 +36,6 @@ class Example:
     base_images: list[str]
 
 
-@dataclass(frozen=True)
-class Examples:
-    """Of several novel classes."""
-
-    examples: list[Example]
-
-
 def find_photos(folder: Path) -> Photos:
     """Folders down to a small depth, by name."""
     if not folder.is_dir():
@@ -57,28 +51,24 @@ def find_photos(folder: Path) -> Photos:
     return Photos(folder, found)
 
 
-def find_examples(photos: Photos, worst: list[Swallowed], names: list[str]) -> Examples | None:
-    """Of the worst cases whose two classes both have images; None if no case has."""
-    made: list[Example] = []
-    for case in worst:
-        if len(made) == MOST:
-            break
-        column, share = case.by[0]
-        novel, base = (_thumbnails(photos, names[c]) for c in (case.column, column))
-        if novel and base:
-            made.append(Example(names[case.column], names[column], share, novel, base))
-    return Examples(made) if made else None
+def find_examples(photos: Photos, worst: list[Swallowed], names: list[str]) -> list[Example]:
+    """Of the worst cases whose two classes both have images."""
+    found = (_example(photos, case, names) for case in worst)
+    return list(islice((example for example in found if example), MOST))
+
+
+def _example(photos: Photos, case: Swallowed, names: list[str]) -> Example | None:
+    column, share = case.by[0]
+    novel, base = names[case.column], names[column]
+    images = _thumbnails(photos, novel), _thumbnails(photos, base)
+    return Example(novel, base, share, *images) if all(images) else None
 
 
 def _thumbnails(photos: Photos, name: str) -> list[str]:
-    made: list[str] = []
-    for folder in photos.folders.get(name.lower(), []):
-        for file in sorted(folder.iterdir()):
-            if file.suffix.lower() in ENDINGS and (uri := _thumbnail(file)):
-                made.append(uri)
-            if len(made) == EACH:
-                return made
-    return made
+    folders = photos.folders.get(name.lower(), [])
+    files = (file for folder in folders for file in sorted(folder.iterdir()))
+    made = (_thumbnail(file) for file in files if file.suffix.lower() in ENDINGS)
+    return list(islice((uri for uri in made if uri), EACH))
 
 
 def _thumbnail(path: Path) -> str:

@@ -8,6 +8,8 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+import numpy as np
+
 from cala.metrics import average
 from cala.table import Cell, Row, Table, plain, row
 
@@ -38,13 +40,10 @@ def impossible_rates(line: dict[str, Any], per_session: int) -> list[int]:
     >>> impossible_rates(rows["CALA"], 500), impossible_rates(rows["LA-fscil"], 500)
     ([], [2, 3, 4, 5, 6, 7, 8])
     """
-    wrong = []
-    for session, percent in enumerate(line["sessions"], 1):
-        images = per_session * session
-        nearest = 100 * round(percent / 100 * images) / images
-        if abs(nearest - percent) > 0.00501:
-            wrong.append(session)
-    return wrong
+    printed = np.array(line["sessions"])
+    images = per_session * np.arange(1, len(printed) + 1)
+    nearest = 100 * np.round(printed / 100 * images) / images
+    return (1 + np.flatnonzero(np.abs(nearest - printed) > 0.00501)).tolist()
 
 
 def in_paper(part: str, dataset: str) -> bool:
@@ -138,16 +137,10 @@ def quoted_rates() -> Table:
 def quoted_gamma() -> Table:
     """γ at inference."""
     source = paper_numbers()["gamma"]
-    rows = [
-        row(
-            f"γ = {line['gamma']}",
-            plain(line["last"]),
-            plain(line["avg"]),
-            plain(line["delta_last"], signed=True),
-            quoted=True,
-        )
-        for line in source["rows"]
-    ]
+    rows = []
+    for line in source["rows"]:
+        cells = plain(line["last"]), plain(line["avg"]), plain(line["delta_last"], signed=True)
+        rows.append(row(f"γ = {line['gamma']}", *cells, quoted=True))
     caption = f"{_quoted(source, 3)}, one run each."
     columns = ["γ", "last", "Avg", "Δ_last"]
     return Table("quoted_gamma", "The paper's γ ablation", caption, columns, rows)
@@ -173,9 +166,8 @@ def _sessions(first: int, source: dict[str, Any]) -> list[str]:
 
 
 def _quoted(source: dict[str, Any], number: int) -> str:
-    return (
-        f"Quoted from the paper (its Table {number}): {source['dataset']} with {source['encoder']}"
-    )
+    encoded = f"{source['dataset']} with {source['encoder']}"
+    return f"Quoted from the paper (its Table {number}): {encoded}"
 
 
 QUOTED = {

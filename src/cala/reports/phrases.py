@@ -101,13 +101,12 @@ def over_draws(study: Study, band: bool = False, brief: bool = False) -> str:
 
 def session_length(study: Study) -> str:
     """A sentence on sessions that train an encoder, where there are any."""
-    stated = {
-        bool(run.config["full_sessions"]) for run in study.runs if "full_sessions" in run.config
-    }
+    stated = [run.config["full_sessions"] for run in study.runs if "full_sessions" in run.config]
     if not stated:
         return ""
-    lengths = {frozenset({True}): "the published length", frozenset({False}): "a short length"}
-    length = lengths.get(frozenset(stated), "a short length in some runs, the published in others")
+    length = "a short length in some runs, the published in others"
+    if all(stated) or not any(stated):
+        length = "the published length" if all(stated) else "a short length"
     return f" Sessions that train an encoder have {length} (see Time and memory)."
 
 

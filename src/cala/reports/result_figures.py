@@ -102,16 +102,8 @@ def tradeoff(study: Study) -> Picture | None:
         marks = {"marker": marker, "ms": 3.5, "markevery": (i * step // len(found), step)}
         axes.plot(base[keep], novel[keep], **style, lw=1.3, **marks)
         here = np.searchsorted(curve.delta, 0.0, side="left") - 1
-        axes.plot(
-            base[here],
-            novel[here],
-            marker,
-            ms=8.5,
-            color=style["color"],
-            mec=INK,
-            mew=1.0,
-            zorder=5,
-        )
+        large = {"color": style["color"], "ms": 8.5, "mec": INK, "mew": 1.0, "zorder": 5}
+        axes.plot(base[here], novel[here], marker, **large)
         label = f"{clipped(method)}: {100 * area:.1f}"
         axes.plot([], [], marker=marker, ms=6, label=label, **style)
     axes.legend(
@@ -196,23 +188,14 @@ def spread(values: Sequence[float], gap: float, low: float, high: float) -> list
     >>> spread([1.0, 1.0, 5.0], 1.0, 0.0, 10.0)
     [0.5, 1.5, 5.0]
     """
+    from sklearn.isotonic import isotonic_regression
+
     if not values:
         return []
-
-    def inside(centre: float, size: int) -> float:
-        room = (high - low - gap * (size - 1)) / 2
-        middle = (low + high) / 2
-        return middle if room < 0 else min(max(centre, middle - room), middle + room)
-
-    groups: list[tuple[float, int]] = []  # mean of the members, their number
-    for value in values:
-        centre, size = value, 1
-        while groups:
-            other, count = groups[-1]
-            if inside(centre, size) - inside(other, count) >= gap * (size + count) / 2:
-                break
-            groups.pop()
-            centre = (centre * size + other * count) / (size + count)
-            size += count
-        groups.append((centre, size))
-    return [inside(c, n) + gap * (k - (n - 1) / 2) for c, n in groups for k in range(n)]
+    steps = gap * np.arange(len(values))
+    room = high - low - steps[-1]
+    if room < 0:
+        found = (low + high - steps[-1]) / 2 + steps
+    else:  # without the steps they only have to stay in order
+        found = isotonic_regression(values - steps, y_min=low, y_max=low + room) + steps
+    return [float(value) for value in found]

@@ -77,9 +77,9 @@ def sessions_table(study: Study) -> Table:
         rows.append(row(method, *cells, Cell() if method == study.focus else gain))
     rows = mark_best(rows, range(1, sessions + 3))
     caption = (
-        f"Accuracy over all classes seen so far in each session, percent. {_means(study)} "
-        f"Δ_last: what {study.focus} gains over the row in the last session, paired on the same "
-        "draws and test images."
+        "Accuracy over all classes seen so far in each session, percent. "
+        f"{over_draws(study, brief=True)} Δ_last: what {study.focus} gains over the row in the "
+        "last session, paired on the same draws and test images."
     )
     columns = ["method", *map(str, range(sessions + 1)), "Avg", "Δ_last"]
     table = Table("sessions", "Accuracy in each session", caption, columns, rows)
@@ -93,7 +93,7 @@ def rate_table(study: Study, column: str) -> Table:
     sessions = range(1, study.sessions + 1)
     rows = [row(m, *map(number, study.per_session(m, column)[1:])) for m in study.methods]
     rows = mark_best(rows, sessions, lowest=True)
-    caption = f"Percent, lower is better. {_means(study)}"
+    caption = f"Percent, lower is better. {over_draws(study, brief=True)}"
     table = Table(column, RATES[column], caption, ["method", *map(str, sessions)], rows)
     return beside(table, column, study.dataset) if column == "fpr" else table
 
@@ -156,9 +156,9 @@ def _sweep_of_runs(study: Study) -> GammaSweep | None:
 
 def _sweep_of_artifact(study: Study) -> GammaSweep | None:
     artifact = study.artifacts.get(study.focus)
-    if artifact is None or not artifact.has("gamma", "gamma_accuracy"):
+    if artifact is None or not study.adapter(study.focus):
         return None
-    if not study.adapter(study.focus):
+    if not artifact.has("gamma", "gamma_accuracy"):
         return None
     accuracy = 100 * artifact["gamma_accuracy"].astype(float)
     points = []
@@ -169,21 +169,20 @@ def _sweep_of_artifact(study: Study) -> GammaSweep | None:
     return GammaSweep(study.focus, points, words)
 
 
-def plug_pairs(study: Study) -> list[tuple[str, str]]:
-    """(host, host with adapter) where both were run in the same metric."""
-    return [(host, m) for m in study.methods if (host := study.host(m)) is not None]
-
-
 def plug_table(study: Study) -> Table:
     """Each host, then what adapters add to it (Table tabminibeta), and the paper's hosts."""
     ends = ("hm", "avg_novel")
-    results, draws, pairs = study.results, study.draws, plug_pairs(study)
+    results, draws = study.results, study.draws
+    on_host: dict[str, list[str]] = {}
+    for method in study.methods:
+        if host := study.host(method):
+            on_host.setdefault(host, []).append(method)
     rows: list[Row] = []
-    for host in dict.fromkeys(host for host, _ in pairs):
+    for host, adapted in on_host.items():
         found = [results.estimate(host, c, draws) for c in ends]
         values = [*study.per_session(host, "accuracy"), *found]
         rows.append(row(host, *(number(value, 2) for value in values)))
-        for method in (m for h, m in pairs if h == host):
+        for method in adapted:
             adapter = str(study.adapter(method))
             name = f"+ {adapter}" if method == adapter else f"+ {adapter} ({method})"
             gained = [results.difference(method, host, c, draws) for c in ends]
@@ -191,12 +190,8 @@ def plug_table(study: Study) -> Table:
             rows.append(row(name, Cell(), *map(difference, gains)))
     caption = (
         "Hosts and what adapters add to them, in points, paired on the same draws and test images "
-        f"(≈: not distinguishable, the interval includes 0). {_means(study)}"
+        f"(≈: not distinguishable, the interval includes 0). {over_draws(study, brief=True)}"
     )
     columns = ["method", *map(str, range(study.sessions + 1)), "HM_last", "Avg_novel"]
     table = Table("plug_and_play", "Plug and play", caption, columns, rows)
     return beside(table, "plug", study.dataset)
-
-
-def _means(study: Study) -> str:
-    return over_draws(study, brief=True)

@@ -166,11 +166,8 @@ def _missing_cells(run: StoredRun) -> list[str]:
     for method in config.get("methods") or ():
         draws = few if few and method in trained else config.get("draws") or ()
         wanted = [(method, draw, seed) for draw in draws for seed in config.get("seeds") or ()]
-        lacking = [
-            f"{draw}, seed {seed}" if seed else f"{draw}"
-            for method, draw, seed in wanted
-            if (method, draw, seed) not in have
-        ]
+        missing = [cell for cell in wanted if cell not in have]
+        lacking = [f"{draw}, seed {seed}" if seed else f"{draw}" for _, draw, seed in missing]
         if lacking:
             named = "; ".join(lacking[:MOST_NAMED]) + "; …" * (len(lacking) > MOST_NAMED)
             count = f"{len(lacking)} of {len(wanted)} cells are missing"
@@ -207,7 +204,6 @@ def _headroom(content: dict[str, Any]) -> dict[str, Headroom]:
             oracle: {rate: float(v) for rate, v in values.items() if is_rate(v)}
             for oracle, values in held["rates"].items()
         }
-        found[shown(metric)] = Headroom(
-            shown(metric), shown(held["draw"]), int(held["images"]), rates
-        )
+        name, draw = shown(metric), shown(held["draw"])
+        found[name] = Headroom(name, draw, int(held["images"]), rates)
     return found

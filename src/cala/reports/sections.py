@@ -10,7 +10,7 @@ from cala.files import reason
 from cala.reports import class_figures, class_tables, result_figures, result_tables, run_tables
 from cala.reports.decision_regions import tsne
 from cala.reports.drawing import Picture
-from cala.reports.example_images import Examples, Photos, find_examples
+from cala.reports.example_images import Example, Photos, find_examples
 from cala.reports.paper_numbers import elsewhere
 from cala.reports.similarity import Relation, relation, similarity
 from cala.reports.study import Study
@@ -26,7 +26,7 @@ class Folded:
     table: Table
 
 
-Item = str | Picture | Table | Folded | Examples | None
+Item = str | Picture | Table | Folded | list[Example] | None
 
 
 @dataclass(frozen=True)

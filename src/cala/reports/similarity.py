@@ -37,22 +37,18 @@ def relation(study: Study) -> Relation | None:
     artifact = study.artifacts.get(study.focus)
     if artifact is None or not artifact.has("beta", "similarity"):
         return None
-    if artifact["similarity"].size == 0:
+    similar = artifact["similarity"]
+    if similar.size == 0:
         return None
-    nearest = artifact["similarity"].max(1).astype(float)
-    draws = 1
+    near, beta = similar.mean(1)[None], artifact["beta"][None, artifact.n_base :]
     if artifact.has("beta_draws", "similarity_draws") and len(artifact["beta_draws"]) > 1:
-        beta, near = artifact["beta_draws"], artifact["similarity_draws"]
-        draws = len(beta)
-        parts = (near.mean(0), beta.mean(0), near.std(0, ddof=1), beta.std(0, ddof=1))
-    else:
-        beta = artifact["beta"][artifact.n_base :]
-        near = artifact["similarity"].mean(1)
-        parts = (near, beta, np.zeros(len(beta)), np.zeros(len(beta)))
-    near, beta, near_sd, beta_sd = (p.astype(float) for p in parts)
-    found = Relation(near, beta, near_sd, beta_sd, nearest, draws)
-    flat = len(found.beta) < 2 or np.ptp(found.beta) < 1e-6
-    return None if flat else found
+        near, beta = artifact["similarity_draws"], artifact["beta_draws"]
+    draws = len(beta)
+    near_sd, beta_sd = (v.std(0, ddof=int(draws > 1)).astype(float) for v in (near, beta))
+    near, beta = (v.mean(0).astype(float) for v in (near, beta))
+    if len(beta) < 2 or np.ptp(beta) < 1e-6:
+        return None
+    return Relation(near, beta, near_sd, beta_sd, similar.max(1).astype(float), draws)
 
 
 def pearson(x: Array, y: Array) -> tuple[float, float, float]:
