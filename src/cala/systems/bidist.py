@@ -221,4 +221,4 @@ PUBLISHED = {
         missing=_MISSING,
     ),
 }
-SYSTEM = System(Bilateral.make, _BASE, learner=BidistLearner)
+SYSTEM = System(Bilateral, _BASE, learner=BidistLearner)

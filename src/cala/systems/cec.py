@@ -23,6 +23,7 @@ from cala.systems.common.attention import NAME, SCALE, AttentionObjective, SetAt
 from cala.systems.common.with_parts import HeadWithParts
 from cala.systems.published import Published, base_session
 from cala.systems.registry import System
+from cala.training.recipes import Recipe
 
 WAY, QUERIES = 15, 15
 FORGET = 0.1  # share by which an episode moves the class means that validation uses
@@ -97,10 +98,17 @@ class PseudoIncremental(AttentionObjective):
 
     means: Tensor  # (B, d)
 
-    def __init__(self, encoder: nn.Module, n_base: int, queries: int = QUERIES) -> None:
-        super().__init__(encoder, n_base)
+    def __init__(
+        self,
+        encoder: nn.Module,
+        n_base: int,
+        recipe: Recipe,
+        n_classes: int,
+        queries: int = QUERIES,
+    ) -> None:
+        super().__init__(encoder, n_base, recipe, n_classes)
         self.queries, self.way = queries, min(WAY, n_base)
-        self.register_buffer("means", torch.zeros(n_base, self.attention.dim))
+        self.register_buffer("means", torch.zeros(n_base, self.dim))
 
     def begin(self, means: Tensor) -> None:
         self.means.copy_(means)
@@ -168,7 +176,7 @@ PUBLISHED = {
     "cub200": Published("resnet18", _BIRDS, loss={"queries": 10}),
 }
 SYSTEM = System(
-    PseudoIncremental.make,
+    PseudoIncremental,
     changes={**_BASE, "epochs": 50, "milestones": (10, 20, 30, 40)},
     continues=True,
 )

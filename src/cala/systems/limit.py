@@ -33,9 +33,9 @@ class MultiPhase(AttentionObjective):
     made of them.
     """
 
-    def __init__(self, encoder: nn.Module, n_base: int) -> None:
-        super().__init__(encoder, n_base)
-        self.weight = nn.Parameter(torch.randn(n_base, self.attention.dim))
+    def __init__(self, encoder: nn.Module, n_base: int, recipe: Recipe, n_classes: int) -> None:
+        super().__init__(encoder, n_base, recipe, n_classes)
+        self.weight = nn.Parameter(torch.randn(n_base, self.dim))
 
     def begin(self, means: Tensor) -> None:
         with torch.no_grad():
@@ -97,7 +97,7 @@ PUBLISHED = {
     "cub200": Published("resnet18", {**_BASE, "epochs": 40, "milestones": (20,), "factor": 0.5}),
 }
 SYSTEM = System(
-    MultiPhase.make,
+    MultiPhase,
     # The published steps leave most of a short budget at a thirtieth of the rate.
     changes={**_BASE, "schedule": "cosine", "milestones": (), "warmup": 0.0},
     continues=True,

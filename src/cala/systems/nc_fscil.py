@@ -431,24 +431,21 @@ def _one_less(sessions: tuple[int, ...], at: int) -> tuple[int, ...]:
 class FixedVertices(Objective):
     """Encoder and neck turn each image towards its class's vertex of a simplex that never moves.
 
-    A blended image goes to the vertices of both its parents, to each by its share.
+    There is a vertex for every class of the data set; where all of these are base classes, as many
+    places again are kept. A blended image goes to the vertices of both its parents, to each by its
+    share.
     """
 
     waits: ClassVar[float] = 0.2  # a random neck would undo what a trained encoder knows
 
     vertices: Tensor  # (C, w), the base classes first
 
-    def __init__(self, encoder: nn.Module, n_base: int, n_classes: int) -> None:
-        super().__init__()
-        self.encoder, self.n_base = encoder, n_base
-        width = neck_width(n_classes)
-        self.neck = Neck(int(encoder.dim), width)  # type: ignore[arg-type]
-        self.register_buffer("vertices", simplex_etf(n_classes, width))
-
-    @classmethod
-    def make(cls, encoder: nn.Module, n_base: int, recipe: Recipe, n_classes: int) -> Self:
-        """Where no class is to come that is known by now, as many places again are kept."""
-        return cls(encoder, n_base, n_classes if n_classes > n_base else 2 * n_base)
+    def __init__(self, encoder: nn.Module, n_base: int, recipe: Recipe, n_classes: int) -> None:
+        super().__init__(encoder, n_base, recipe, n_classes)
+        places = n_classes if n_classes > n_base else 2 * n_base
+        width = neck_width(places)
+        self.neck = Neck(self.dim, width)
+        self.register_buffer("vertices", simplex_etf(places, width))
 
     def forward(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         blended = blend(images)
@@ -489,4 +486,4 @@ PUBLISHED = {
 }
 # Short budgets on a processor need the steps, so the batch is a quarter of the published one, and
 # with it the rate.
-SYSTEM = System(FixedVertices.make, changes={**_BASE, "batch": 128, "lr": 0.06})
+SYSTEM = System(FixedVertices, changes={**_BASE, "batch": 128, "lr": 0.06})

@@ -30,7 +30,7 @@ from cala.systems.common.learner import (
     nesterov,
 )
 from cala.systems.common.neural_gas import fit_gas
-from cala.systems.common.objectives import CHANGES, SoftmaxClassifier
+from cala.systems.icarl import CHANGES, SoftmaxClassifier
 from cala.systems.icarl_star import ANCHORS, PER_CLASS
 from cala.systems.published import Published
 from cala.systems.registry import System
@@ -156,4 +156,4 @@ PUBLISHED = {
         missing=_MISSING,
     ),
 }
-SYSTEM = System(SoftmaxClassifier.make, CHANGES, learner=TopicLearner)
+SYSTEM = System(SoftmaxClassifier, CHANGES, learner=TopicLearner)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -38,6 +38,14 @@ class Progress:
     log: list[dict[str, Any]] = field(default_factory=list)
 
 
+class Checkpoint(NamedTuple):
+    """A run that was interrupted; `config` must be the same for it to be continued."""
+
+    tensors: dict[str, Tensor]
+    config: dict[str, Any]
+    progress: Progress
+
+
 def save_checkpoint(
     path: Path, tensors: dict[str, Tensor], config: dict[str, Any], progress: Progress
 ) -> None:
@@ -46,15 +54,16 @@ def save_checkpoint(
     storage.write(path, "checkpoint", {"config": config, "progress": asdict(progress)}, arrays)
 
 
-def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any], Progress]:
-    """Tensors, configuration and progress of a checkpoint."""
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Read what `save_checkpoint` wrote."""
     meta, arrays = storage.read(path, "checkpoint", old=_old_meta)
     try:
         config, progress = dict(meta["config"]), Progress(**meta["progress"])
     except (KeyError, TypeError, ValueError) as error:
         fix = storage.KINDS["checkpoint"].fix
         raise DamagedFile(shown(path), reason(error), fix) from error
-    return {name: torch.from_numpy(array) for name, array in arrays.items()}, config, progress
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    return Checkpoint(tensors, config, progress)
 
 
 def _old_meta(header: dict[str, str]) -> dict[str, Any]:

@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
-from typing import Protocol as Interface
 
 import torch
 import torch.distributed as dist
@@ -19,56 +18,35 @@ from cala.files import shown
 LAUNCHED = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 
 
-class Ranks(Interface):
-    """The processes that train together.
+class Ranks:
+    """The processes that train together; this class is for one process alone.
 
     rank, world : this process's number and how many there are
     """
 
-    rank: int
-    world: int
+    rank: int = 0
+    world: int = 1
 
     def together(self) -> AbstractContextManager[None]:
         """A context for work in which a lost process shows as an error."""
-        ...
-
-    def wrap(self, model: nn.Module) -> Any:
-        """The model whose gradients are averaged over all processes."""
-        ...
-
-    def backward(self, loss: Tensor) -> None: ...
-
-    def total(self, sums: Tensor) -> Tensor:
-        """Sums over all processes."""
-        ...
-
-    def wait(self) -> None:
-        """Until all processes are here."""
-        ...
-
-
-class Single:
-    """One process."""
-
-    rank, world = 0, 1
-
-    def together(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     def wrap(self, model: nn.Module) -> Any:
+        """The model whose gradients are averaged over all processes."""
         return model
 
     def backward(self, loss: Tensor) -> None:
         loss.backward()
 
     def total(self, sums: Tensor) -> Tensor:
+        """Sums over all processes."""
         return sums
 
     def wait(self) -> None:
-        return
+        """Until all processes are here."""
 
 
-class FabricRanks:
+class FabricRanks(Ranks):
     """Processes of one or several nodes, through lightning-fabric.
 
     Those that torchrun or a scheduler started join each other; else fabric starts the command
@@ -162,7 +140,7 @@ def make_ranks(devices: int, nodes: int, strategy: str, device: str) -> Ranks:
         if nodes > 1:
             _check_node(nodes)
         world = devices * nodes
-        return FabricRanks(devices, strategy, device, nodes) if world > 1 else Single()
+        return FabricRanks(devices, strategy, device, nodes) if world > 1 else Ranks()
     local, world = joined
     # torchrun knows both; options that repeat them must agree.
     if devices not in (1, local) or nodes not in (1, world // local):
@@ -172,7 +150,7 @@ def make_ranks(devices: int, nodes: int, strategy: str, device: str) -> Ranks:
             "omit both options, or start as many",
             field="devices",
         )
-    return FabricRanks(local, strategy, device, world // local) if world > 1 else Single()
+    return FabricRanks(local, strategy, device, world // local) if world > 1 else Ranks()
 
 
 def _check_node(nodes: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -84,15 +83,10 @@ def load_base(
 ) -> BaseImages:
     """Decode the chosen rows into tensors of the recipe's side."""
     stored = stored_transform(recipe)
-    total = len(rows.train) + len(rows.holdout)
-    tensors = []
-    before = 0
-    for part in (rows.train, rows.holdout):
-        advanced = partial(lambda before, done: advance(before + done, total), before)
-        tensors.append(stack(images.train, part, stored, advanced))
-        tensors.append(torch.from_numpy(rows.labels[part]))
-        before += len(part)
-    return BaseImages(*tensors)
+    every, first = np.concatenate([rows.train, rows.holdout]), len(rows.train)
+    pixels = stack(images.train, every, stored, lambda done: advance(done, len(every)))
+    labels = torch.from_numpy(rows.labels[every])
+    return BaseImages(pixels[:first], labels[:first], pixels[first:], labels[first:])
 
 
 def stored_transform(recipe: Recipe) -> Transform:

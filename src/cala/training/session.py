@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from cala.data.images import ImageSet
 from cala.encoders.registry import ARCHITECTURES, ENCODERS
@@ -20,18 +20,8 @@ from cala.encoders.weights import load_weights, read_weights, save_encoder
 from cala.errors import InputError
 from cala.files import reason, sha256, shown, write_text
 from cala.registry import check_choice
-from cala.training.augment import (
-    Augmentation,
-    ColourJitter,
-    Cutout,
-    Flip,
-    Grey,
-    PadCrop,
-    ResizedCrop,
-    Sometimes,
-)
-from cala.training.checkpoint import Progress, load_checkpoint, save_checkpoint
-from cala.training.devices import Ranks, Single
+from cala.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from cala.training.devices import Ranks
 from cala.training.images import (
     Advance,
     BaseRows,
@@ -42,7 +32,6 @@ from cala.training.images import (
 )
 from cala.training.loop import BaseImages, Diverged, Trainer, own_random, seeded
 from cala.training.objective import BaseModel, MakeObjective, Objective
-from cala.training.policy import Policy
 from cala.training.recipes import Recipe
 from cala.training.run_dir import (
     CHECKPOINT,
@@ -83,14 +72,14 @@ class BaseSession:
     selection: str = "last"
     init: Path | None = None
     method: str | None = None
-    objective: MakeObjective = BaseModel.make
+    objective: MakeObjective = BaseModel
     loss: Mapping[str, Any] = field(default_factory=dict)
     budget: float | None = None
     device: str = "cpu"
     autocast: torch.dtype | None = None
     compiled: bool = False
     minutes: float = 5.0
-    ranks: Ranks = field(default_factory=Single)
+    ranks: Ranks = field(default_factory=Ranks)
 
     def __post_init__(self) -> None:
         check_choice("selection", self.selection, SELECTIONS)
@@ -125,13 +114,9 @@ class BaseSession:
     @cached_property
     def config(self) -> dict[str, Any]:
         """What must be equal for a run to be continued."""
-        own = {} if self.method is None else {"method": self.method}
-        numbers = {"loss": dict(self.loss)} if self.loss else {}
-        spent = {} if self.budget is None else {"budget": self.budget}
+        options = {"method": self.method, "loss": dict(self.loss) or None, "budget": self.budget}
         return {
-            **own,
-            **numbers,
-            **spent,
+            **{name: value for name, value in options.items() if value is not None},
             "recipe": _plain(self.recipe),
             "dataset": self.images.name,
             "images": self.images.fingerprint,
@@ -171,7 +156,7 @@ def train_base(
         begun = _begun(session, resume)
         if begun is not None:
             if session.budget is not None:  # decided once
-                session = session.lasting(begun.epochs)
+                session = session.lasting(begun.config["recipe"]["epochs"])
             check_same(begun.config, session.config, session.out / CHECKPOINT)
         _check_same_start(session, begun)
         provenance = init_provenance(session.init, session.images, rows)
@@ -212,7 +197,6 @@ def make_trainer(session: BaseSession, data: BaseImages) -> Trainer:
         make_model(session),
         data,
         session.recipe,
-        augmentation(session.recipe),
         seed=session.seed,
         warm=session.init is not None,
         device=session.device,
@@ -235,30 +219,17 @@ def epochs_within(session: BaseSession, data: BaseImages) -> float:
     return max(1.0, left // max(each, 1e-6)) / trainer.steps_per_epoch
 
 
-@dataclass(frozen=True)
-class Begun:
-    """A run that was interrupted."""
-
-    tensors: dict[str, Tensor]
-    config: dict[str, Any]
-    progress: Progress
-
-    @property
-    def epochs(self) -> float:
-        return float(self.config["recipe"]["epochs"])
-
-
-def _begun(session: BaseSession, resume: bool) -> Begun | None:
+def _begun(session: BaseSession, resume: bool) -> Checkpoint | None:
     """The run in the folder, None where there is none."""
     checkpoint = session.out / CHECKPOINT
     if not checkpoint.exists():
         return None
     if not resume:
         raise begun_error(session.out)
-    tensors, config, progress = load_checkpoint(checkpoint)
+    begun = load_checkpoint(checkpoint)
     # A setting that the run did not know yet has its default, which changes nothing.
-    config["recipe"] = _plain(Recipe.from_dict(config["recipe"]))
-    return Begun(tensors, config, progress)
+    begun.config["recipe"] = _plain(Recipe.from_dict(begun.config["recipe"]))
+    return begun
 
 
 def _plain(recipe: Recipe) -> dict[str, Any]:
@@ -267,7 +238,7 @@ def _plain(recipe: Recipe) -> dict[str, Any]:
     return found
 
 
-def _check_same_start(session: BaseSession, begun: Begun | None) -> None:
+def _check_same_start(session: BaseSession, begun: Checkpoint | None) -> None:
     """Raise on all processes unless all of them continue at the same step."""
     step = 0 if begun is None else begun.progress.step
     found = session.ranks.total(torch.tensor([step, step**2], dtype=torch.float64))
@@ -345,9 +316,7 @@ class _Writer:
                 "classes": list(dict.fromkeys(classes)),
                 "selection": session.selection,
                 "epochs": trainer.recipe.epochs,
-                "validation": (trainer.progress.log[-1] if trainer.progress.log else {}).get(
-                    "validation"
-                ),
+                "validation": trainer.progress.log[-1].get("validation"),
                 "minutes": round(trainer.progress.seconds / 60, 1),
                 "cpu_minutes": round(trainer.progress.cpu_seconds / 60, 1),
             },
@@ -366,26 +335,6 @@ def make_model(session: BaseSession) -> Objective:
         tensors = read_weights(session.init)
         load_weights(encoder, tensors, shown(session.init), session.recipe.encoder)
     return objective
-
-
-def augmentation(recipe: Recipe) -> Augmentation:
-    """The recipe's operations, in the order in which the field applies them."""
-    operations: list[Any] = []
-    if recipe.augment == "crop":
-        operations += [PadCrop(recipe.pad), Flip()]
-    elif recipe.augment == "resized-crop":
-        operations += [ResizedCrop(recipe.transform.size, recipe.area), Flip()]
-    if recipe.jitter:
-        jitter = ColourJitter(recipe.jitter, recipe.jitter, recipe.jitter)
-        whole = recipe.jittered == 1
-        operations.append(jitter if whole else Sometimes(jitter, recipe.jittered))
-    if recipe.grey:
-        operations.append(Sometimes(Grey(), recipe.grey))
-    if recipe.policy:
-        operations.append(Policy(recipe.policy))
-    if recipe.cutout:
-        operations.append(Cutout(recipe.cutout))
-    return Augmentation(tuple(operations))
 
 
 def _named(init: Path) -> dict[str, str]:

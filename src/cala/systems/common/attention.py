@@ -15,7 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from cala.systems.common.objectives import SystemObjective
+from cala.training.objective import Objective
+from cala.training.recipes import Recipe
 
 SCALE = 16.0  # of the logits that are learned with it
 NAME = "attention."  # what the names of its tensors begin with, beside an encoder
@@ -138,7 +139,7 @@ class SetAttention(nn.Module):
         )
 
 
-class AttentionObjective(SystemObjective):
+class AttentionObjective(Objective):
     """Template: attention and encoder learn in episodes.
 
     The encoder's batch statistics stay as they are: single shots are not a batch of images.
@@ -147,10 +148,9 @@ class AttentionObjective(SystemObjective):
     divisible: ClassVar[bool] = False
     wants_means: ClassVar[bool] = True
 
-    def __init__(self, encoder: nn.Module, n_base: int) -> None:
-        super().__init__()
-        self.encoder, self.n_base = encoder, n_base
-        self.attention = SetAttention(int(encoder.dim))  # type: ignore[arg-type]
+    def __init__(self, encoder: nn.Module, n_base: int, recipe: Recipe, n_classes: int) -> None:
+        super().__init__(encoder, n_base, recipe, n_classes)
+        self.attention = SetAttention(self.dim)
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
