@@ -17,7 +17,7 @@ from cala.encoders.weights import load_encoder_file
 from cala.errors import InputError
 from cala.heads import HEADS, BaseData, make_head
 from cala.systems.cec import draw_rows
-from cala.systems.common.blending import Blend
+from cala.systems.nc_fscil import Blend
 from cala.systems.registry import SYSTEMS
 from cala.training.checkpoint import load_checkpoint
 from cala.training.images import base_rows, load_base

@@ -198,10 +198,6 @@ class BidistLearner(Learner):
         now = self.scores(unit, self.rows)
         return self.attention.aggregated(self.attention(from_base, now), from_base, now)
 
-    def tensors(self) -> list[Tensor]:
-        own = [] if self.attention is None else [*self.attention.state_dict().values()]
-        return [self.memory, *own]
-
 
 def last_stage(encoder: nn.Module) -> list[nn.Parameter]:
     """Parameters of the encoder's last stage, a part of its upper half."""

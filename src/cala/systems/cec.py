@@ -20,7 +20,7 @@ from cala.heads.base import Traits
 from cala.heads.base_data import BaseData
 from cala.heads.checks import is_auto
 from cala.systems.common.attention import NAME, SCALE, AttentionObjective, SetAttention
-from cala.systems.common.with_parts import HeadWithParts
+from cala.systems.common.with_parts import HeadWithParts, network
 from cala.systems.published import Published, base_session
 from cala.systems.registry import System
 from cala.training.recipes import Recipe
@@ -47,14 +47,7 @@ class Cec(HeadWithParts):
         return {NAME + k: tuple(v.shape) for k, v in tensors.items()}
 
     def _take_parts(self) -> None:
-        with torch.device("meta"):
-            attention = SetAttention(self.dim)
-        tensors = {
-            k.removeprefix(NAME): torch.tensor(self.parts[k].astype(self.dtype))
-            for k in self.part_shapes(self.dim)
-        }
-        attention.load_state_dict(tensors, assign=True)
-        self._attention = attention.eval().requires_grad_(False)
+        self._attention = network(lambda: SetAttention(self.dim), self.parts, NAME, self.dtype)
 
     def _scores(self, unit: Array, members: Array | None) -> Array:
         weights = torch.from_numpy(self._weights)

@@ -156,9 +156,6 @@ class IcarlLearner(Learner):
         """s·cos to the means of exemplars: the same order as by distance of unit vectors."""
         return self.scale * unit @ self.means.T
 
-    def tensors(self) -> list[Tensor]:
-        return [self.memory, self.owners, self.means]
-
 
 #: The published schedule, 200 epochs.
 CHANGES = base_session(128, 0.1, 200, (60, 120, 170))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from cala.systems.cec import Cec
-from cala.systems.common.attention import SCALE, AttentionObjective, replaced
+from cala.systems.common.attention import SCALE, AttentionObjective
 from cala.systems.published import Published, base_session
 from cala.systems.registry import System
 from cala.training.recipes import Recipe
@@ -64,7 +64,7 @@ class MultiPhase(AttentionObjective):
         tasks = []
         for _ in range(TASKS):
             chosen = torch.randperm(self.n_base)[:way].to(labels.device)
-            tasks.append(replaced(rows, chosen, shots[chosen]))
+            tasks.append(rows.index_copy(0, chosen, F.normalize(shots[chosen], dim=1)))
         loss = torch.zeros((), device=unit.device)
         shown: Tensor = torch.zeros(0)
         for task in tasks:
@@ -80,13 +80,12 @@ class MultiPhase(AttentionObjective):
         return SCALE * self.attention.cosines(F.normalize(self.weight, dim=1), unit)
 
     def groups(self, recipe: Recipe) -> list[dict[str, Any]]:
-        own = list(self.attention.parameters())
-        known = {id(p) for p in own}
-        others = [p for p in self.parameters() if id(p) not in known]
-        decay = recipe.weight_decay
+        attention = list(self.attention.parameters())
+        others = [*self.encoder.parameters(), self.weight]
+        decay = {"weight_decay": recipe.weight_decay}
         return [
-            {"params": others, "weight_decay": decay},
-            {"params": own, "weight_decay": decay, "factor": ATTENTION_LR},
+            {"params": others, **decay},
+            {"params": attention, "factor": ATTENTION_LR, **decay},
         ]
 
 

@@ -86,13 +86,14 @@ def tuned_rows(
 
     unit : (n, d) shots; own : (n,) their columns; rows : (C, d); moving : (m,) columns
     """
+    from scipy.special import softmax
+
     weights, moved = rows.copy(), rows[moving]
     speed = np.zeros_like(moved)
     for _ in range(epochs):
         weights[moving] = normalise_views(moved, views)
         logits = scale * unit @ weights.T
-        shares = np.exp(logits - logits.max(1, keepdims=True))
-        shares /= shares.sum(1, keepdims=True)
+        shares = softmax(logits, axis=1)
         shares[np.arange(len(own)), own] -= 1
         slope = _apart(scale / len(own) * shares[:, moving].T @ unit, views)
         # Of the part of each view that turns it: its length has no effect.
@@ -378,19 +379,6 @@ class VirtualContrast(Objective):
     @property
     def scale(self) -> float:
         return float(self.classifier.scale.detach())
-
-    def groups(self, recipe: Recipe) -> list[dict[str, Any]]:
-        """Weight decay for all but the scale; the slow copy only follows."""
-        scale = self.classifier.scale
-        moved = (p for p in self.parameters() if p is not scale)
-        frozen = {id(p) for p in self.slow.parameters()}
-        return [
-            {
-                "params": [p for p in moved if id(p) not in frozen],
-                "weight_decay": recipe.weight_decay,
-            },
-            {"params": [scale], "weight_decay": 0.0},
-        ]
 
 
 def deal_views(n: int, views: int) -> Tensor:

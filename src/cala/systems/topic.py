@@ -128,9 +128,6 @@ class TopicLearner(Learner):
     def _logits(self, unit: Tensor, base: Array) -> Tensor:
         return self.scores(unit, self.rows)
 
-    def tensors(self) -> list[Tensor]:
-        return [self.nodes, self.labels, self.weights, self.anchors, self.held]
-
 
 def importance(spread: Tensor) -> Tensor:
     """How much each dimension of a node counts, by the variances (V, d) of unit vectors there."""

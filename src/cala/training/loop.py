@@ -175,9 +175,7 @@ class Trainer:
         return self._input(images, side), self.data.train_labels[rows]
 
     def _input(self, images: Tensor, size: int) -> Tensor:
-        inputs = self.recipe.transform.normalise(images)
-        if inputs.shape[-1] != size:
-            inputs = F.interpolate(inputs, size=(size, size), mode="bilinear", antialias=True)
+        inputs = resized(self.recipe.transform.normalise(images), size)
         return inputs.contiguous(memory_format=torch.channels_last)
 
     def _step(self, step: int) -> None:
@@ -285,13 +283,9 @@ class Trainer:
     def class_means(self) -> Tensor:
         """Means of unit embeddings of the training images, as unit vectors: (B, d)."""
         self.model.eval()
-        sums: Tensor | None = None
+        sums = torch.zeros(self.model.n_base, self.model.dim, device=self.device)
         for inputs, labels in self._plain(self.data.train, self.data.train_labels):
-            unit = F.normalize(self.model.encoder(inputs), dim=1)
-            if sums is None:
-                sums = unit.new_zeros(self.model.n_base, unit.shape[1])
-            sums.index_add_(0, labels, unit)
-        assert sums is not None
+            sums.index_add_(0, labels, F.normalize(self.model.encoder(inputs), dim=1))
         return F.normalize(sums, dim=1)
 
     def _plain(self, images: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -353,6 +347,13 @@ def centre(images: Tensor, transform: Transform) -> Tensor:
     """The middle `size` × `size` of images stored larger."""
     top, left = ((side - transform.size) // 2 for side in images.shape[1:3])
     return images[:, top : top + transform.size, left : left + transform.size]
+
+
+def resized(inputs: Tensor, size: int) -> Tensor:
+    """(n, 3, s, s) -> (n, 3, size, size)"""
+    if inputs.shape[-1] == size:
+        return inputs
+    return F.interpolate(inputs, size=(size, size), mode="bilinear", antialias=True)
 
 
 def seeded(seed: int, what: str, number: int) -> torch.Generator:

@@ -73,8 +73,15 @@ class Objective(nn.Module, ABC):
         return {}
 
     def groups(self, recipe: Recipe) -> list[dict[str, Any]]:
-        """Parameter groups; `factor` multiplies the learning rate."""
-        return [{"params": list(self.parameters()), "weight_decay": recipe.weight_decay}]
+        """Parameter groups; weight decay for all but a learned scale.
+
+        A group may have a `factor`, which multiplies the learning rate.
+        """
+        learned = [p for p in self.parameters() if p.requires_grad]
+        return [
+            {"params": [p for p in learned if p.dim()], "weight_decay": recipe.weight_decay},
+            {"params": [p for p in learned if not p.dim()], "weight_decay": 0.0},
+        ]
 
 
 #: A class of objectives; numbers of its loss are given by name.
@@ -120,12 +127,3 @@ class BaseModel(Objective):
     @property
     def scale(self) -> float:
         return float(self.classifier.scale.detach())
-
-    def groups(self, recipe: Recipe) -> list[dict[str, Any]]:
-        """Weight decay for all but the scale."""
-        scale = self.classifier.scale
-        others = [p for p in self.parameters() if p is not scale]
-        return [
-            {"params": others, "weight_decay": recipe.weight_decay},
-            {"params": [scale], "weight_decay": 0.0},
-        ]

@@ -117,7 +117,7 @@ class BaseSession:
         options = {"method": self.method, "loss": dict(self.loss) or None, "budget": self.budget}
         return {
             **{name: value for name, value in options.items() if value is not None},
-            "recipe": _plain(self.recipe),
+            "recipe": self.recipe.as_dict(),
             "dataset": self.images.name,
             "images": self.images.fingerprint,
             "base": self.n_base,
@@ -228,14 +228,8 @@ def _begun(session: BaseSession, resume: bool) -> Checkpoint | None:
         raise begun_error(session.out)
     begun = load_checkpoint(checkpoint)
     # A setting that the run did not know yet has its default, which changes nothing.
-    begun.config["recipe"] = _plain(Recipe.from_dict(begun.config["recipe"]))
+    begun.config["recipe"] = Recipe.from_dict(begun.config["recipe"]).as_dict()
     return begun
-
-
-def _plain(recipe: Recipe) -> dict[str, Any]:
-    """As it is after a way through JSON."""
-    found: dict[str, Any] = json.loads(json.dumps(recipe.as_dict()))
-    return found
 
 
 def _check_same_start(session: BaseSession, begun: Checkpoint | None) -> None:

@@ -134,9 +134,8 @@ class SetAttention(nn.Module):
         """`cosines` where every query has prototypes of its own: (n, C, d), (n, d) -> (n, C)."""
         step = max(1, SCORES // (sets.shape[1] * max(sets.shape[1], self.dim)))
         pairs = zip(sets.split(step), queries.split(step), strict=True)
-        return torch.cat(
-            [self._attended(own, one[:, None], dropping=False)[:, 0] for own, one in pairs]
-        )
+        found = [self._attended(own, one[:, None], dropping=False) for own, one in pairs]
+        return torch.cat(found)[:, 0]
 
 
 class AttentionObjective(Objective):
@@ -159,8 +158,3 @@ class AttentionObjective(Objective):
 
     def parts(self) -> dict[str, Tensor]:
         return {NAME + k: v for k, v in self.attention.state_dict().items()}
-
-
-def replaced(rows: Tensor, at: Tensor, by: Tensor) -> Tensor:
-    """Unit rows (C, d) with those at (m,) replaced by the unit vectors of others (m, d)."""
-    return rows.index_copy(0, at, F.normalize(by, dim=-1))
