@@ -129,14 +129,6 @@ def make_ranks(devices: int, nodes: int, strategy: str, device: str) -> Ranks:
     """The processes that train: those that were started for it, or those that are asked for."""
     joined = joining()
     if joined is None:
-        if nodes > 1 and "MASTER_ADDR" not in os.environ:
-            raise InputError(
-                f"--nodes {nodes} without the address of the first node",
-                f"start the command with torchrun --nnodes {nodes} --rdzv-backend c10d "
-                "--rdzv-endpoint HOST:PORT -m cala train …, or set MASTER_ADDR, MASTER_PORT and "
-                "NODE_RANK on every node",
-                field="nodes",
-            )
         if nodes > 1:
             _check_node(nodes)
         world = devices * nodes
@@ -155,20 +147,30 @@ def make_ranks(devices: int, nodes: int, strategy: str, device: str) -> Ranks:
 
 def _check_node(nodes: int) -> None:
     """Raise for what would make the nodes wait for each other forever."""
-    rank, port = os.environ.get("NODE_RANK"), os.environ.get("MASTER_PORT")
-    if rank is None or not rank.isdecimal() or int(rank) >= nodes:
+    if "MASTER_ADDR" not in os.environ:
         raise InputError(
-            f"NODE_RANK is {shown(rank)}",
+            f"--nodes {nodes} without the address of the first node",
+            f"start the command with torchrun --nnodes {nodes} --rdzv-backend c10d "
+            "--rdzv-endpoint HOST:PORT -m cala train …, or set MASTER_ADDR, MASTER_PORT and "
+            "NODE_RANK on every node",
+            field="nodes",
+        )
+    address = shown(os.environ["MASTER_ADDR"])
+    needed = {
+        "NODE_RANK": (
+            range(nodes),
             f"with --nodes {nodes} set it to this node's number, from 0 to {nodes - 1}",
-            field="NODE_RANK",
-        )
-    if port is None or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise InputError(
-            f"MASTER_PORT is {shown(port)}",
-            f"set it to a free port of the first node ({shown(os.environ['MASTER_ADDR'])}), the "
-            "same on all nodes, such as 29400",
-            field="MASTER_PORT",
-        )
+        ),
+        "MASTER_PORT": (
+            range(1, 65536),
+            f"set it to a free port of the first node ({address}), the same on all nodes, such as "
+            "29400",
+        ),
+    }
+    for name, (allowed, fix) in needed.items():
+        value = os.environ.get(name, "")
+        if not value.isdecimal() or int(value) not in allowed:
+            raise InputError(f"{name} is {shown(os.environ.get(name))}", fix, field=name)
 
 
 def joining() -> tuple[int, int] | None:

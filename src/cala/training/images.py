@@ -31,7 +31,6 @@ class BaseRows:
     train: NDArray[np.int64]
     holdout: NDArray[np.int64]
     labels: NDArray[np.int64]
-    n_base: int
 
 
 def base_rows(images: ImageSet, n_base: int, holdout: int, seed: int) -> BaseRows:
@@ -56,18 +55,13 @@ def base_rows(images: ImageSet, n_base: int, holdout: int, seed: int) -> BaseRow
         mixed = draw.permutation(own)
         held.append(np.sort(mixed[:holdout]))
         train.append(np.sort(mixed[holdout:]))
-    rows = BaseRows(np.concatenate(train), np.concatenate(held), labels, n_base)
-    return _without_copies(images, rows)
-
-
-def _without_copies(images: ImageSet, rows: BaseRows) -> BaseRows:
-    """A copy of a held-out image, under whatever name and class, does not train either."""
-    if not len(rows.holdout):
+    rows = BaseRows(np.concatenate(train), np.concatenate(held), labels)
+    if not holdout:
         return rows
-    held = set(images.train.digests(rows.holdout))
-    free = np.array([digest not in held for digest in images.train.digests(rows.train)])
-    train = rows.train[free]
-    left = np.bincount(rows.labels[train], minlength=rows.n_base)
+    # A copy of a held-out image, under whatever name and class, does not train either.
+    unseen = set(images.train.digests(rows.holdout))
+    free = np.array([digest not in unseen for digest in images.train.digests(rows.train)])
+    left = np.bincount(labels[rows.train[free]], minlength=n_base)
     if not left.all():
         raise InputError(
             f"class {shown(images.classes[int(left.argmin())])} has no training image that is not "
@@ -75,7 +69,7 @@ def _without_copies(images: ImageSet, rows: BaseRows) -> BaseRows:
             "lower --holdout or add images",
             field="holdout",
         )
-    return replace(rows, train=train)
+    return replace(rows, train=rows.train[free])
 
 
 def load_base(

@@ -12,12 +12,10 @@ from cala.errors import InputError, install
 from cala.files import clear_leftovers, shown
 from cala.storage import locked_folder
 
-CHECKPOINT, ENCODER, LOG, CONFIG = (
-    "checkpoint.safetensors",
-    "encoder.safetensors",
-    "log.jsonl",
-    "config.json",
-)
+CHECKPOINT = "checkpoint.safetensors"
+ENCODER = "encoder.safetensors"
+LOG = "log.jsonl"
+CONFIG = "config.json"
 
 
 @contextmanager

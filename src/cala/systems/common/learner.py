@@ -215,7 +215,7 @@ def upper(encoder: nn.Module, hidden: Tensor) -> Tensor:
     return encoder.upper(hidden)  # type: ignore[operator]
 
 
-def nesterov(groups: list[dict[str, object]], lr: float, decay: float) -> torch.optim.SGD:
+def nesterov(groups: list[dict[str, Any]], lr: float, decay: float) -> torch.optim.SGD:
     return torch.optim.SGD(groups, lr=lr, momentum=0.9, nesterov=True, weight_decay=decay)
 
 
