@@ -19,10 +19,9 @@ from cala.heads import HEADS, BaseData, make_head
 from cala.systems.cec import draw_rows
 from cala.systems.nc_fscil import Blend
 from cala.systems.registry import SYSTEMS
-from cala.training.checkpoint import load_checkpoint
 from cala.training.images import base_rows, load_base
 from cala.training.loop import Trainer
-from cala.training.run_dir import CHECKPOINT
+from cala.training.run_dir import CHECKPOINT, load_checkpoint
 from cala.training.session import BaseSession, make_model, make_trainer, train_base
 from problems import first_of
 from scans import FIRST, IMAGES, N_BASE

@@ -15,10 +15,9 @@ from cala.training.augment import (
     ResizedCrop,
     augmentation,
 )
-from cala.training.checkpoint import load_checkpoint
 from cala.training.images import base_rows, load_base
 from cala.training.loop import Trainer
-from cala.training.run_dir import CHECKPOINT, ENCODER
+from cala.training.run_dir import CHECKPOINT, ENCODER, load_checkpoint
 from cala.training.session import make_model, train_base
 from training.small import RECIPE, session
 

@@ -21,6 +21,7 @@ from cala.systems.common.learner import (
     Start,
     as_tensor,
     best_of_each,
+    descend,
     distillation,
     lower,
     nesterov,
@@ -126,7 +127,7 @@ class BidistLearner(Learner):
         for parameter in moving:
             parameter.requires_grad_(True)
         small = [*share.parameters(), *attention.parameters()]
-        optimiser = nesterov([{"params": [*moving, rows]}], LR, DECAY)
+        optimiser = nesterov([*moving, rows], LR, DECAY)
         optimiser.add_param_group({"params": small, "lr": LR_SMALL})
         towards_base = base_rows @ base_rows[:n_base].T  # (C, B)
         for _ in range(self.length):
@@ -155,9 +156,7 @@ class BidistLearner(Learner):
                 + BINARY * F.cross_entropy(weights, novel.long())
                 + SHARE * (1 - c[novel]).mean()
             )
-            optimiser.zero_grad(set_to_none=True)
-            loss.backward()
-            optimiser.step()
+            descend(optimiser, loss)
         self.encoder = now.requires_grad_(False)
         self.rows, self.attention = rows.detach().cpu(), attention.requires_grad_(False).cpu()
         closeness = (self.encode(pictures) * F.normalize(self.rows, dim=1)[columns]).sum(1)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from cala.core.rows import Array
 from cala.heads.base import Traits
 from cala.systems.common.exemplar_mean import ExemplarMean
-from cala.systems.common.learner import Learner, Start, class_means, distillation, nesterov
+from cala.systems.common.learner import Learner, Start, class_means, descend, distillation, nesterov
 from cala.systems.published import Published, base_session
 from cala.systems.registry import System
 from cala.training.objective import Objective
@@ -120,7 +120,7 @@ class IcarlLearner(Learner):
         rows = nn.Parameter(self.imprinted(self.encode(pictures), columns).to(self.device))
         old_rows = rows.detach()[:old].clone()
         images, owners = torch.cat([pictures, self.memory]), torch.cat([columns, self.owners])
-        optimiser = nesterov([{"params": [*now.parameters(), rows]}], LR, DECAY)
+        optimiser = nesterov([*now.parameters(), rows], LR, DECAY)
         generator = self.generator()
         now.train()
         for epoch in range(self.length):
@@ -135,9 +135,7 @@ class IcarlLearner(Learner):
                 scores = self.scores(now(inputs), rows)
                 loss = F.cross_entropy(scores, owners[batch].to(self.device))
                 loss = loss + distillation(scores[:, :old], teacher, TEMPERATURE)
-                optimiser.zero_grad(set_to_none=True)
-                loss.backward()
-                optimiser.step()
+                descend(optimiser, loss)
         self.encoder = now.eval().requires_grad_(False)
         self.rows = rows.detach().cpu()
         # Of a new class at most as many shots are kept as of a base class; all means are new.

@@ -27,6 +27,7 @@ from cala.heads.base import State, Traits
 from cala.heads.base_data import BaseData
 from cala.heads.checks import check_number
 from cala.heads.table import ScaledOptions
+from cala.systems.common.learner import descend, nesterov
 from cala.systems.common.with_parts import HeadWithParts, network
 from cala.systems.published import Published, base_session
 from cala.systems.registry import System
@@ -208,16 +209,12 @@ def train_neck(data: BaseData, embed: Callable[[Array], Array]) -> tuple[Neck, T
         batch = max(1, min(BATCH, len(inputs) // BATCHES))
         for rate in RATES:
             neck.load_state_dict(best.state_dict())
-            optimiser = torch.optim.SGD(
-                neck.parameters(), lr=rate, momentum=MOMENTUM, weight_decay=DECAY, nesterov=True
-            )
+            optimiser = nesterov(list(neck.parameters()), rate, DECAY)
             without = 0
             for _ in range(LONGEST):
                 for chosen in torch.randperm(len(inputs)).split(batch):
                     loss = dot_regression(neck(inputs[chosen]), vertices[targets[chosen]]).mean()
-                    optimiser.zero_grad()
-                    loss.backward()
-                    optimiser.step()
+                    descend(optimiser, loss)
                 with torch.no_grad():
                     now = float(dot_regression(neck(judged), vertices[expected]).mean())
                 without = 0 if now < best_loss else without + 1

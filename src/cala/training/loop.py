@@ -22,11 +22,11 @@ from torch import Tensor
 from cala.encoders.transform import Transform
 from cala.errors import InputError
 from cala.training.augment import augmentation
-from cala.training.checkpoint import Progress
 from cala.training.devices import Ranks
 from cala.training.layers import at_rates, hold, rates
 from cala.training.objective import Objective
 from cala.training.recipes import Recipe
+from cala.training.run_dir import Progress
 
 EVAL_BATCH = 500  # images of up to EVAL_SIDE pixels, fewer of larger ones
 EVAL_SIDE = 84

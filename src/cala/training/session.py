@@ -20,7 +20,7 @@ from cala.encoders.weights import load_weights, read_weights, save_encoder
 from cala.errors import InputError
 from cala.files import reason, sha256, shown, write_text
 from cala.registry import check_choice
-from cala.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from cala.training import run_dir
 from cala.training.devices import Ranks
 from cala.training.images import (
     Advance,
@@ -33,15 +33,6 @@ from cala.training.images import (
 from cala.training.loop import BaseImages, Diverged, Trainer, own_random, seeded
 from cala.training.objective import BaseModel, MakeObjective, Objective
 from cala.training.recipes import Recipe
-from cala.training.run_dir import (
-    CHECKPOINT,
-    CONFIG,
-    ENCODER,
-    LOG,
-    begun_error,
-    check_same,
-    locked_run,
-)
 
 SELECTIONS = ("last", "validation")
 TIMED_STEPS = 8
@@ -152,12 +143,12 @@ def train_base(
             field="batch",
         )
     make_model(session)  # what cannot be made is said before anything is read or written
-    with locked_run(session.out) if session.ranks.rank == 0 else nullcontext():
+    with run_dir.locked_run(session.out) if session.ranks.rank == 0 else nullcontext():
         begun = _begun(session, resume)
         if begun is not None:
             if session.budget is not None:  # decided once
                 session = session.lasting(begun.config["recipe"]["epochs"])
-            check_same(begun.config, session.config, session.out / CHECKPOINT)
+            run_dir.check_same(begun.config, session.config, session.out / run_dir.CHECKPOINT)
         _check_same_start(session, begun)
         provenance = init_provenance(session.init, session.images, rows)
         data = load_base(session.images, rows, session.recipe, loading)
@@ -189,7 +180,7 @@ def train_base(
             ) from None
         writer.encoder(rows)
     session.ranks.wait()
-    return session.out / ENCODER
+    return session.out / run_dir.ENCODER
 
 
 def make_trainer(session: BaseSession, data: BaseImages) -> Trainer:
@@ -219,20 +210,20 @@ def epochs_within(session: BaseSession, data: BaseImages) -> float:
     return max(1.0, left // max(each, 1e-6)) / trainer.steps_per_epoch
 
 
-def _begun(session: BaseSession, resume: bool) -> Checkpoint | None:
+def _begun(session: BaseSession, resume: bool) -> run_dir.Checkpoint | None:
     """The run in the folder, None where there is none."""
-    checkpoint = session.out / CHECKPOINT
+    checkpoint = session.out / run_dir.CHECKPOINT
     if not checkpoint.exists():
         return None
     if not resume:
-        raise begun_error(session.out)
-    begun = load_checkpoint(checkpoint)
+        raise run_dir.begun_error(session.out)
+    begun = run_dir.load_checkpoint(checkpoint)
     # A setting that the run did not know yet has its default, which changes nothing.
     begun.config["recipe"] = Recipe.from_dict(begun.config["recipe"]).as_dict()
     return begun
 
 
-def _check_same_start(session: BaseSession, begun: Checkpoint | None) -> None:
+def _check_same_start(session: BaseSession, begun: run_dir.Checkpoint | None) -> None:
     """Raise on all processes unless all of them continue at the same step."""
     step = 0 if begun is None else begun.progress.step
     found = session.ranks.total(torch.tensor([step, step**2], dtype=torch.float64))
@@ -256,7 +247,7 @@ class _Writer:
         self.written = time.monotonic()
         self.step = trainer.progress.step  # of the checkpoint in the folder, 0 for none
         if self.first:
-            write_text(session.out / CONFIG, json.dumps(session.config, indent=1) + "\n")
+            write_text(session.out / run_dir.CONFIG, json.dumps(session.config, indent=1) + "\n")
 
     def due(self) -> bool:
         return time.monotonic() - self.written > 60 * self.session.minutes
@@ -268,10 +259,12 @@ class _Writer:
         if not self.first:
             return
         out, progress = self.session.out, self.trainer.progress
-        save_checkpoint(out / CHECKPOINT, self.trainer.tensors(), self.session.config, progress)
+        run_dir.save_checkpoint(
+            out / run_dir.CHECKPOINT, self.trainer.tensors(), self.session.config, progress
+        )
         self.step = progress.step
         lines = [json.dumps(line, allow_nan=False) + "\n" for line in progress.log]
-        write_text(out / LOG, "".join(lines))
+        write_text(out / run_dir.LOG, "".join(lines))
 
     def kept(self) -> str:
         if not self.step:
@@ -297,7 +290,7 @@ class _Writer:
         some = train.digests(rows.train[order[:TRAINED].numpy()])
         classes = [*session.images.classes[: session.n_base], *self.provenance.classes]
         save_encoder(
-            session.out / ENCODER,
+            session.out / run_dir.ENCODER,
             model.encoder,
             architecture=session.recipe.encoder,
             transform=session.recipe.transform,

@@ -215,8 +215,15 @@ def upper(encoder: nn.Module, hidden: Tensor) -> Tensor:
     return encoder.upper(hidden)  # type: ignore[operator]
 
 
-def nesterov(groups: list[dict[str, Any]], lr: float, decay: float) -> torch.optim.SGD:
-    return torch.optim.SGD(groups, lr=lr, momentum=0.9, nesterov=True, weight_decay=decay)
+def nesterov(parameters: list[nn.Parameter], lr: float, decay: float) -> torch.optim.SGD:
+    return torch.optim.SGD(parameters, lr=lr, momentum=0.9, nesterov=True, weight_decay=decay)
+
+
+def descend(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
+    """One step down the gradient of a loss."""
+    optimiser.zero_grad(set_to_none=True)
+    loss.backward()
+    optimiser.step()
 
 
 def distillation(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
