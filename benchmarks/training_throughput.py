@@ -25,9 +25,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from cala.encoders import ARCHITECTURES
 from cala.training.loop import BaseImages, Trainer
-from cala.training.objective import BaseModel, CosineClassifier
+from cala.training.objective import BaseModel
 from cala.training.recipes import RECIPES, Recipe
-from cala.training.session import augmentation
 from machine import machine
 
 CLASSES = 60
@@ -36,7 +35,7 @@ CASES = {"resnet20 at 32": ("fast-cifar100", 4096), "resnet18 at 84": ("fast-min
 
 def model(recipe: Recipe) -> BaseModel:
     encoder = ARCHITECTURES[recipe.encoder]()
-    return BaseModel(encoder, CosineClassifier(encoder.dim, CLASSES))
+    return BaseModel(encoder, CLASSES, recipe, CLASSES)
 
 
 def step_of(recipe: Recipe, net: BaseModel) -> Callable[[torch.Tensor, torch.Tensor], None]:
@@ -65,7 +64,7 @@ def ours(recipe: Recipe, images: np.ndarray, labels: torch.Tensor) -> Iterator[i
     """The loop of `cala train`."""
     none = torch.zeros((0, *images.shape[1:]), dtype=torch.uint8)
     data = BaseImages(torch.from_numpy(images), labels, none, labels[:0])
-    trainer = Trainer(model(recipe), data, recipe, augmentation(recipe))
+    trainer = Trainer(model(recipe), data, recipe)
     while True:
         before = trainer.progress.step
         trainer.run(after_step=lambda t, b=before: t.progress.step > b)

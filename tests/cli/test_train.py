@@ -18,7 +18,7 @@ from PIL import Image
 
 from cala.cli.train import TrainOptions
 from cala.cli.train_session import choose_recipe
-from cala.training.devices import Single
+from cala.training.devices import Ranks
 from cli.inside import within
 from data.tiny_sets import WNIDS
 from encoders.tiny import noise_set
@@ -298,9 +298,9 @@ def test_the_launcher_of_several_processes_does_not_choose_the_threads(
     """With another number of threads the weights would be others."""
     seen = []
 
-    def ranks(*options: object) -> Single:
+    def ranks(*options: object) -> Ranks:
         torch.set_num_threads(2)  # as lightning-fabric does
-        return Single()
+        return Ranks()
 
     monkeypatch.setattr("cala.training.devices.make_ranks", ranks)
     monkeypatch.setattr(

@@ -227,10 +227,12 @@ def test_both_exporters_of_torch(tmp_path, monkeypatch):
         same_logits(session, model, many(n))
 
 
-def test_a_module_that_no_exporter_takes_is_named():
+def test_a_module_that_no_exporter_takes_is_named(monkeypatch):
+    monkeypatch.setattr("cala.export.graph.EXPORTERS", (by_tracing,))
+
     class Odd(torch.nn.Module):
         def forward(self, x):
             raise RuntimeError("not today")
 
     with pytest.raises(InputError, match=r"odd cannot be turned into ONNX \(not today\)"):
-        to_onnx(Odd(), (torch.zeros(2, 3),), ["x"], ["y"], what="odd", exporters=[by_tracing])
+        to_onnx(Odd(), (torch.zeros(2, 3),), ["x"], ["y"], what="odd")

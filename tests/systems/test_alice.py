@@ -62,7 +62,7 @@ def test_without_fusion_there_are_base_classes_only():
     torch.manual_seed(0)
     images, labels = torch.randn(12, 3, 2, 2), torch.arange(6) % 3
     for fusion, rows in ((True, 6), (False, 3)):
-        model = AngularFusion.make(Flat(), 3, None, 3, fusion=fusion)
+        model = AngularFusion(Flat(), 3, None, 3, fusion=fusion)
         assert len(model.weight) == rows
         loss, logits = model(images, labels)
         assert logits.shape == (6, 3)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cala.systems.common.attention import SetAttention, replaced
+from cala.systems.common.attention import SetAttention
 
 
 def attention(dim: int, seed: int = 0) -> SetAttention:
@@ -93,15 +93,6 @@ def test_no_query_has_a_copy_of_the_prototypes(monkeypatch):
     monkeypatch.setattr("cala.systems.common.attention.SCORES", 64)
     made, prototypes, queries = attention(6), units(4, 6, 1), units(13, 6, 2)
     torch.testing.assert_close(made.cosines(prototypes, queries), made(prototypes, queries))
-
-
-def test_replaced_rows():
-    rows = units(4, 6, 0)
-    at, by = torch.tensor([2, 0]), 3 * units(2, 6, 1)
-    found = replaced(rows, at, by)
-    torch.testing.assert_close(found[[2, 0]], F.normalize(by, dim=1))
-    assert torch.equal(found[[1, 3]], rows[[1, 3]])
-    assert not torch.equal(found, rows)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -17,13 +17,12 @@ from cala.encoders.weights import load_encoder_file
 from cala.errors import InputError
 from cala.heads import HEADS, BaseData, make_head
 from cala.systems.cec import draw_rows
-from cala.systems.common.blending import Blend
+from cala.systems.nc_fscil import Blend
 from cala.systems.registry import SYSTEMS
-from cala.training.checkpoint import load_checkpoint
 from cala.training.images import base_rows, load_base
 from cala.training.loop import Trainer
-from cala.training.run_dir import CHECKPOINT
-from cala.training.session import BaseSession, augmentation, make_model, make_trainer, train_base
+from cala.training.run_dir import CHECKPOINT, load_checkpoint
+from cala.training.session import BaseSession, make_model, make_trainer, train_base
 from problems import first_of
 from scans import FIRST, IMAGES, N_BASE
 from training import small
@@ -170,9 +169,7 @@ def test_a_budget_becomes_epochs_and_is_kept(first, tmp_path):
         replace(job, budget=-1)
 
 
-@pytest.mark.parametrize(
-    "name", [n for n in SYSTEMS if not SYSTEMS[n].objective.__self__.divisible]
-)
+@pytest.mark.parametrize("name", [n for n in SYSTEMS if not SYSTEMS[n].objective.divisible])
 def test_episodes_are_not_shared_by_devices(name, first, tmp_path):
     class Two:
         rank, world = 0, 2
@@ -187,7 +184,7 @@ def test_episodes_are_not_shared_by_devices(name, first, tmp_path):
 def trainer(name: str, first: Path, tmp_path: Path) -> Trainer:
     job = session(name, tmp_path, first)
     data = load_base(IMAGES, base_rows(IMAGES, N_BASE, 4, 0), job.recipe)
-    return Trainer(make_model(job), data, job.recipe, augmentation(job.recipe))
+    return Trainer(make_model(job), data, job.recipe)
 
 
 def test_alice_sees_two_views(first, tmp_path):

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cala.systems.common.blending import blend, cutmix, mixup
+from cala.systems.nc_fscil import blend, cutmix, mixup
 
 OTHER = torch.tensor([2, 0, 1])
 #: Image i has the value i everywhere.

@@ -11,12 +11,11 @@ from cala.encoders import ARCHITECTURES, Transform, load_encoder
 from cala.encoders.efficientnet_lite0 import TRANSFORM
 from cala.encoders.registry import weights_file
 from cala.errors import InputError
-from cala.training.checkpoint import load_checkpoint
 from cala.training.images import base_rows, load_base
 from cala.training.layers import SLOW, layers, rates
 from cala.training.loop import Trainer
 from cala.training.recipes import RECIPES
-from cala.training.run_dir import CHECKPOINT, ENCODER
+from cala.training.run_dir import CHECKPOINT, ENCODER, load_checkpoint
 from cala.training.session import make_trainer, train_base
 from encoders.tiny import noise_set
 from training.small import RECIPE, Small, session

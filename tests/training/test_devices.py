@@ -17,7 +17,7 @@ from cala.training.devices import FabricRanks
 from cala.training.images import base_rows, load_base
 from cala.training.loop import Trainer
 from cala.training.run_dir import ENCODER
-from cala.training.session import augmentation, make_model, train_base
+from cala.training.session import make_model, train_base
 from conftest import missing
 from training.small import RECIPE, session
 from waiting import GENEROUS
@@ -70,7 +70,7 @@ def test_batch_norm_sees_each_processs_share(tmp_path):
     two = load_file(two_processes(tmp_path, "small-bn", 1) / ENCODER)
     job = session(tmp_path / "one", recipe=recipe)
     data = load_base(job.images, base_rows(job.images, 3, 2, 0), recipe)
-    trainer = Trainer(make_model(job), data, recipe, augmentation(recipe))
+    trainer = Trainer(make_model(job), data, recipe)
     model, optimiser = trainer.model, trainer.optimiser
     for step in range(trainer.total_steps):
         images, labels = trainer.batch(step)

@@ -6,12 +6,19 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from cala.training.augment import Augmentation, ColourJitter, Cutout, Flip, PadCrop, ResizedCrop
-from cala.training.checkpoint import load_checkpoint
+from cala.training.augment import (
+    Augmentation,
+    ColourJitter,
+    Cutout,
+    Flip,
+    PadCrop,
+    ResizedCrop,
+    augmentation,
+)
 from cala.training.images import base_rows, load_base
 from cala.training.loop import Trainer
-from cala.training.run_dir import CHECKPOINT, ENCODER
-from cala.training.session import augmentation, make_model, train_base
+from cala.training.run_dir import CHECKPOINT, ENCODER, load_checkpoint
+from cala.training.session import make_model, train_base
 from training.small import RECIPE, session
 
 BY_HAND = RECIPE.changed(encoder="small-gn", smoothing=0.2, weight_decay=0.05, lr=0.3)
@@ -20,7 +27,7 @@ BY_HAND = RECIPE.changed(encoder="small-gn", smoothing=0.2, weight_decay=0.05, l
 def trainer(tmp_path, recipe=BY_HAND, **options) -> Trainer:
     job = session(tmp_path, recipe=recipe)
     data = load_base(job.images, base_rows(job.images, 3, 2, 0), recipe)
-    return Trainer(make_model(job), data, recipe, augmentation(recipe), **options)
+    return Trainer(make_model(job), data, recipe, **options)
 
 
 def test_steps_by_hand(tmp_path):

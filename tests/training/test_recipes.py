@@ -9,8 +9,8 @@ import pytest
 
 from cala.encoders import ARCHITECTURES
 from cala.errors import InputError
+from cala.training.augment import augmentation
 from cala.training.recipes import RECIPES, Recipe
-from cala.training.session import augmentation
 
 
 @pytest.mark.parametrize("name", list(RECIPES))

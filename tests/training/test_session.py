@@ -13,10 +13,9 @@ from safetensors.torch import load_file, save_file
 from cala.encoders import Transform
 from cala.encoders.weights import load_encoder_file, save_encoder
 from cala.errors import DamagedFile, InputError, StateError
-from cala.training.checkpoint import load_checkpoint, save_checkpoint
 from cala.training.images import base_rows
 from cala.training.recipes import RECIPES
-from cala.training.run_dir import CHECKPOINT, ENCODER, LOG
+from cala.training.run_dir import CHECKPOINT, ENCODER, LOG, load_checkpoint, save_checkpoint
 from cala.training.session import train_base
 from encoders.tiny import noise_set
 from training.small import RECIPE, Small, session

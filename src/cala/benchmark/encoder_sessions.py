@@ -83,9 +83,9 @@ class SessionPlayer:
         self, host: str, head: Head, source: Source, protocol: Protocol, seed: int, full: bool
     ) -> None:
         from cala.systems.common.learner import Start
+        from cala.training.augment import augmentation
         from cala.training.images import stored_transform
         from cala.training.recipes import Recipe
-        from cala.training.session import augmentation
 
         check_images(host, source)
         assert source.images is not None

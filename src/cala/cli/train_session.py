@@ -78,7 +78,7 @@ def make_session(options: TrainOptions) -> BaseSession:
         selection=options.selection,
         init=init,
         method=method,
-        objective=BaseModel.make if method is None else SYSTEMS[method].objective,
+        objective=BaseModel if method is None else SYSTEMS[method].objective,
         loss={} if method is None else published(method, images.name).loss,
         budget=options.budget,
         device=device,

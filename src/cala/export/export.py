@@ -93,7 +93,7 @@ def export_onnx(model: Model, path: str | os.PathLike[str], *, force: bool = Fal
     check_tail(tail, head)
     proto = build_graph(encoder, head, tail)
     opset = next(o.version for o in proto.opset_import if o.domain in ("", "ai.onnx"))
-    _describe(proto, _card(model, encoder, opset))
+    _describe(proto, model, encoder, opset)
     try:
         data = proto.SerializeToString()
     except Exception as error:  # protobuf ends at 2 GB
@@ -132,10 +132,10 @@ def _check_target(target: Path, force: bool) -> Path:
     return table
 
 
-def _card(model: Model, encoder: Encoder, opset: int) -> dict[str, Any]:
-    """What the file says about itself, under the key `cala`."""
+def _describe(proto: Any, model: Model, encoder: Encoder, opset: int) -> None:
+    """Write what the file says about itself into an `onnx.ModelProto`, under the key `cala`."""
     current = model.current
-    return {
+    card = {
         "format": FORMAT,
         "cala": __version__,
         "model_version": model.version,
@@ -155,15 +155,11 @@ def _card(model: Model, encoder: Encoder, opset: int) -> dict[str, Any]:
             "inside": ["mean", "std"],
         },
     }
-
-
-def _describe(proto: Any, facts: dict[str, Any]) -> None:
-    """Write the metadata into an `onnx.ModelProto`."""
-    proto.producer_name, proto.producer_version = "cala", facts["cala"]
-    proto.model_version = facts["model_version"]
+    proto.producer_name, proto.producer_version = "cala", __version__
+    proto.model_version = model.version
     proto.graph.name, proto.doc_string = "cala", ABOUT
     del proto.metadata_props[:]
-    proto.metadata_props.add(key=KEY, value=json.dumps(facts, ensure_ascii=False))
+    proto.metadata_props.add(key=KEY, value=json.dumps(card, ensure_ascii=False))
 
 
 def without_folders(uri: str) -> str:

@@ -34,8 +34,7 @@ TRACED_ROWS = 512  # so few rows are never worked on in chunks, whatever their d
 TABLE = ("weights", "bias")
 OUTPUTS = ("logits", "embedding", "new_weight", "new_bias")
 
-Names = Sequence[str]
-Exporter = Callable[[nn.Module, tuple[Tensor, ...], Names, Names, int], Any]
+Exporter = Callable[[nn.Module, tuple[Tensor, ...], dict[str, Any]], Any]
 
 
 def build_graph(encoder: Encoder, head: Head, behind: Tail) -> Any:
@@ -166,64 +165,47 @@ def _read(encoder: Encoder, forward: Forward) -> EncoderGraph:
 def to_onnx(
     module: nn.Module,
     example: tuple[Tensor, ...],
-    inputs: Names,
-    outputs: Names,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
     what: str,
     opset: int = OPSET,
-    exporters: Sequence[Exporter] | None = None,
 ) -> Any:
     """The graph of a module as an `onnx.ModelProto`; the first axis of every input is free.
 
+    torch's older exporter is several times quicker; the newer one stands in where the older one
+    gives up.
+
     what : the module in words, for errors
-    exporters : to try, by default both. torch's older exporter is several times quicker; the newer
-        one stands in where the older one gives up.
     """
+    names = {"input_names": [*inputs], "output_names": [*outputs], "opset_version": opset}
     problems = []
-    for export in EXPORTERS if exporters is None else exporters:
+    for export in EXPORTERS:
         try:
             with torch.no_grad(), _quiet():
-                return export(module, example, inputs, outputs, opset)
+                return export(module, example, names)
         except Exception as error:  # noqa: PERF203  fails in as many ways as there are modules
             problems.append(one_line(error))
     raise InputError(f"{what} cannot be turned into ONNX ({'; then '.join(problems)})")
 
 
-def by_tracing(
-    module: nn.Module, example: tuple[Tensor, ...], inputs: Names, outputs: Names, opset: int
-) -> Any:
+def by_tracing(module: nn.Module, example: tuple[Tensor, ...], names: dict[str, Any]) -> Any:
     """Follow one pass through the module."""
     onnx = import_extra("onnx", "onnx")
+    free = {name: {0: f"{name}_rows"} for name in names["input_names"]}
     with TemporaryDirectory() as folder:
         path = os.path.join(folder, "part.onnx")
-        torch.onnx.export(
-            module,
-            example,
-            path,
-            input_names=list(inputs),
-            output_names=list(outputs),
-            dynamic_axes={name: {0: f"{name}_rows"} for name in inputs},
-            opset_version=opset,
-            dynamo=False,
-        )
+        torch.onnx.export(module, example, path, dynamic_axes=free, dynamo=False, **names)
         return onnx.load(path)
 
 
-def by_translating(
-    module: nn.Module, example: tuple[Tensor, ...], inputs: Names, outputs: Names, opset: int
-) -> Any:
+def by_translating(module: nn.Module, example: tuple[Tensor, ...], names: dict[str, Any]) -> Any:
     """Translate the module's code."""
     import_extra("onnxscript", "onnx")
     sizes = {len(tensor) for tensor in example}
     rows = {size: torch.export.Dim(f"rows_{size}", max=TRACED_ROWS) for size in sizes}
+    free = tuple({0: rows[len(tensor)]} for tensor in example)
     program = torch.onnx.export(
-        module,
-        example,
-        input_names=list(inputs),
-        output_names=list(outputs),
-        dynamic_shapes=tuple({0: rows[len(tensor)]} for tensor in example),
-        opset_version=opset,
-        dynamo=True,
-        verbose=False,
+        module, example, dynamic_shapes=free, dynamo=True, verbose=False, **names
     )
     assert program is not None
     return program.model_proto

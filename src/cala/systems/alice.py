@@ -19,9 +19,10 @@ from cala.core.rows import Array
 from cala.errors import InputError
 from cala.heads.base import Traits
 from cala.systems.common.exemplar_mean import ExemplarMean
-from cala.systems.common.objectives import SystemObjective
 from cala.systems.published import Published, base_session
 from cala.systems.registry import System
+from cala.training.objective import Objective
+from cala.training.recipes import Recipe
 
 BALANCED = 5
 SCALE, MARGIN = 30.0, 0.4
@@ -100,7 +101,7 @@ def fuse(
     return torch.cat([images, mixed]), torch.cat([labels, fused])
 
 
-class AngularFusion(SystemObjective):
+class AngularFusion(Objective):
     """CosFace on projected embeddings, over base classes and a class for each pair of them.
 
     fusion : whether pairs of classes are classes at all
@@ -109,17 +110,23 @@ class AngularFusion(SystemObjective):
     views: ClassVar[int] = 2
     waits: ClassVar[float] = 0.3  # a random projector would undo what a trained encoder knows
 
-    def __init__(self, encoder: nn.Module, n_base: int, *, fusion: bool = True) -> None:
-        super().__init__()
-        dim = int(encoder.dim)  # type: ignore[arg-type]
-        wide = WIDER * dim
+    def __init__(
+        self,
+        encoder: nn.Module,
+        n_base: int,
+        recipe: Recipe,
+        n_classes: int,
+        *,
+        fusion: bool = True,
+    ) -> None:
+        super().__init__(encoder, n_base, recipe, n_classes)
+        self.fusion, wide = fusion, WIDER * self.dim
         pairs = n_fused(n_base) if fusion else 0
         if pairs > MOST_FUSED:
             detail = f"alice makes {pairs:,} classes of the pairs of {n_base:,} base classes"
             raise InputError(detail, f"use fewer base classes: {MOST_FUSED:,} pairs are allowed")
-        self.encoder, self.n_base, self.fusion = encoder, n_base, fusion
         self.projector = nn.Sequential(
-            nn.Linear(dim, wide, bias=False),
+            nn.Linear(self.dim, wide, bias=False),
             nn.BatchNorm1d(wide),
             nn.ReLU(inplace=True),
             nn.Linear(wide, wide, bias=False),
@@ -163,4 +170,4 @@ PUBLISHED = {
     ),
     "cub200": Published("resnet18", {**_BASE, "batch": 512, "lr": 0.001}, loss={"fusion": False}),
 }
-SYSTEM = System(AngularFusion.make, changes={**_BASE, "batch": 64})
+SYSTEM = System(AngularFusion, changes={**_BASE, "batch": 64})

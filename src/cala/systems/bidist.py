@@ -21,6 +21,7 @@ from cala.systems.common.learner import (
     Start,
     as_tensor,
     best_of_each,
+    descend,
     distillation,
     lower,
     nesterov,
@@ -28,6 +29,7 @@ from cala.systems.common.learner import (
 )
 from cala.systems.published import Published, base_session
 from cala.systems.registry import System
+from cala.training.loop import own_random
 from cala.training.objective import BaseModel
 
 LR, LR_SMALL, DECAY = 1e-3, 1e-2, 5e-4
@@ -70,36 +72,28 @@ class Bilateral(BaseModel):
 # Sessions.
 
 
-class TeacherShare(nn.Module):
-    """c = sigmoid(MLP(similarities to the base prototypes)): how far a novel class is taught by the
-    base branch rather than by the last session's."""
-
-    def __init__(self, n_base: int) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(nn.Linear(n_base, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 2))
-
-    def forward(self, similarities: Tensor) -> Tensor:
-        """(n, B) -> (n,)"""
-        return torch.sigmoid(self.layers(similarities)[:, 0])
+def small_network(inputs: int) -> nn.Sequential:
+    """The MLP behind the teachers' shares and the branches' weights: (n, inputs) -> (n, 2)."""
+    return nn.Sequential(nn.Linear(inputs, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 2))
 
 
-class BranchAttention(nn.Module):
-    """Weights of the two branches from what both answer: softmax(MLP([p_base, p_now]))."""
+def teacher_share(network: nn.Module, similarities: Tensor) -> Tensor:
+    """c = sigmoid(MLP(similarities to the base prototypes)): (n, B) -> (n,).
 
-    def __init__(self, n_classes: int) -> None:
-        super().__init__()
-        layers = (nn.Linear(2 * n_classes, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 2))
-        self.layers = nn.Sequential(*layers)
+    How far a novel class is taught by the base branch rather than by the last session's.
+    """
+    return torch.sigmoid(network(similarities)[:, 0])
 
-    def forward(self, base: Tensor, now: Tensor) -> Tensor:
-        """Logits (n, C) of both branches -> (n, 2), before the softmax."""
-        return self.layers(torch.cat([base.softmax(1), now.softmax(1)], dim=1))
 
-    @staticmethod
-    def aggregated(weights: Tensor, base: Tensor, now: Tensor) -> Tensor:
-        """a₀·base + a₁·now: (n, C)"""
-        share = weights.softmax(1)
-        return share[:, :1] * base + share[:, 1:] * now
+def branch_attention(network: nn.Module, base: Tensor, now: Tensor) -> Tensor:
+    """MLP([p_base, p_now]) of logits (n, C) of both branches: their weights before the softmax."""
+    return network(torch.cat([base.softmax(1), now.softmax(1)], dim=1))
+
+
+def aggregated(weights: Tensor, base: Tensor, now: Tensor) -> Tensor:
+    """a₀·base + a₁·now with a = softmax(weights): (n, C)"""
+    share = weights.softmax(1)
+    return share[:, :1] * base + share[:, 1:] * now
 
 
 class BidistLearner(Learner):
@@ -117,7 +111,7 @@ class BidistLearner(Learner):
         closeness = (as_tensor(self.head.embed(start.features)) * self.rows[columns]).sum(1)
         best = best_of_each(closeness, columns, 0, start.head.n_base)
         self.memory = start.pictures(best.numpy())  # (C, s, s, 3), by column
-        self.attention: BranchAttention | None = None
+        self.attention: nn.Module | None = None
 
     def _learn(self, pictures: Tensor, columns: Tensor) -> None:
         n_base, old, new = self.head.n_base, len(self.rows), len(columns)
@@ -126,16 +120,15 @@ class BidistLearner(Learner):
         old_rows = self.imprinted(self.encode(pictures), columns).to(self.device)
         rows = nn.Parameter(old_rows.clone())
         generator = self.generator()
-        share, attention = self._networks(len(rows), generator)
+        with own_random(generator):
+            sizes = (n_base, 2 * len(rows))
+            share, attention = (small_network(size).to(self.device) for size in sizes)
         moving = last_stage(now)
         for parameter in moving:
             parameter.requires_grad_(True)
         small = [*share.parameters(), *attention.parameters()]
-        groups: list[dict[str, object]] = [
-            {"params": [*moving, rows]},
-            {"params": small, "lr": LR_SMALL},
-        ]
-        optimiser = nesterov(groups, LR, DECAY)
+        optimiser = nesterov([*moving, rows], LR, DECAY)
+        optimiser.add_param_group({"params": small, "lr": LR_SMALL})
         towards_base = base_rows @ base_rows[:n_base].T  # (C, B)
         for _ in range(self.length):
             chosen = self._exemplars(old, n_base, generator)
@@ -149,11 +142,11 @@ class BidistLearner(Learner):
                 from_base = self.scores(upper(self.start.encoder, hidden), base_rows)
                 from_before = self.scores(upper(before, hidden), old_rows)
             scores = self.scores(upper(now, hidden), rows)
-            c = torch.where(novel, share(towards_base[targets]), 1.0)[:, None]
+            c = torch.where(novel, teacher_share(share, towards_base[targets]), 1.0)[:, None]
             teacher = c * from_base + (1 - c) * from_before
             # What tells base from novel is learned by the attention alone.
-            weights = attention(from_base, scores.detach())
-            both = attention.aggregated(weights, from_base, scores)
+            weights = branch_attention(attention, from_base, scores.detach())
+            both = aggregated(weights, from_base, scores)
             taught_loss = distillation(scores[taught], teacher[taught], TEMPERATURE)
             loss = (
                 F.cross_entropy(scores[:new], targets[:new])
@@ -163,22 +156,12 @@ class BidistLearner(Learner):
                 + BINARY * F.cross_entropy(weights, novel.long())
                 + SHARE * (1 - c[novel]).mean()
             )
-            optimiser.zero_grad(set_to_none=True)
-            loss.backward()
-            optimiser.step()
+            descend(optimiser, loss)
         self.encoder = now.requires_grad_(False)
         self.rows, self.attention = rows.detach().cpu(), attention.requires_grad_(False).cpu()
         closeness = (self.encode(pictures) * F.normalize(self.rows, dim=1)[columns]).sum(1)
         best = best_of_each(closeness, columns, old, len(self.rows))
         self.memory = torch.cat([self.memory, pictures[best]])
-
-    def _networks(
-        self, n_classes: int, generator: torch.Generator
-    ) -> tuple[TeacherShare, BranchAttention]:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(generator.initial_seed())
-            made = TeacherShare(self.head.n_base), BranchAttention(n_classes)
-        return made[0].to(self.device), made[1].to(self.device)
 
     def _exemplars(self, old: int, n_base: int, generator: torch.Generator) -> Tensor:
         """Columns of the memory's images for a step: half of them novel, once there are some."""
@@ -196,11 +179,7 @@ class BidistLearner(Learner):
         if self.attention is None:
             return from_base
         now = self.scores(unit, self.rows)
-        return self.attention.aggregated(self.attention(from_base, now), from_base, now)
-
-    def tensors(self) -> list[Tensor]:
-        own = [] if self.attention is None else [*self.attention.state_dict().values()]
-        return [self.memory, *own]
+        return aggregated(branch_attention(self.attention, from_base, now), from_base, now)
 
 
 def last_stage(encoder: nn.Module) -> list[nn.Parameter]:
@@ -221,4 +200,4 @@ PUBLISHED = {
         missing=_MISSING,
     ),
 }
-SYSTEM = System(Bilateral.make, _BASE, learner=BidistLearner)
+SYSTEM = System(Bilateral, _BASE, learner=BidistLearner)

@@ -20,9 +20,10 @@ from cala.heads.base import Traits
 from cala.heads.base_data import BaseData
 from cala.heads.checks import is_auto
 from cala.systems.common.attention import NAME, SCALE, AttentionObjective, SetAttention
-from cala.systems.common.with_parts import HeadWithParts
+from cala.systems.common.with_parts import HeadWithParts, network
 from cala.systems.published import Published, base_session
 from cala.systems.registry import System
+from cala.training.recipes import Recipe
 
 WAY, QUERIES = 15, 15
 FORGET = 0.1  # share by which an episode moves the class means that validation uses
@@ -46,14 +47,7 @@ class Cec(HeadWithParts):
         return {NAME + k: tuple(v.shape) for k, v in tensors.items()}
 
     def _take_parts(self) -> None:
-        with torch.device("meta"):
-            attention = SetAttention(self.dim)
-        tensors = {
-            k.removeprefix(NAME): torch.tensor(self.parts[k].astype(self.dtype))
-            for k in self.part_shapes(self.dim)
-        }
-        attention.load_state_dict(tensors, assign=True)
-        self._attention = attention.eval().requires_grad_(False)
+        self._attention = network(lambda: SetAttention(self.dim), self.parts, NAME, self.dtype)
 
     def _scores(self, unit: Array, members: Array | None) -> Array:
         weights = torch.from_numpy(self._weights)
@@ -97,10 +91,17 @@ class PseudoIncremental(AttentionObjective):
 
     means: Tensor  # (B, d)
 
-    def __init__(self, encoder: nn.Module, n_base: int, queries: int = QUERIES) -> None:
-        super().__init__(encoder, n_base)
+    def __init__(
+        self,
+        encoder: nn.Module,
+        n_base: int,
+        recipe: Recipe,
+        n_classes: int,
+        queries: int = QUERIES,
+    ) -> None:
+        super().__init__(encoder, n_base, recipe, n_classes)
         self.queries, self.way = queries, min(WAY, n_base)
-        self.register_buffer("means", torch.zeros(n_base, self.attention.dim))
+        self.register_buffer("means", torch.zeros(n_base, self.dim))
 
     def begin(self, means: Tensor) -> None:
         self.means.copy_(means)
@@ -168,7 +169,7 @@ PUBLISHED = {
     "cub200": Published("resnet18", _BIRDS, loss={"queries": 10}),
 }
 SYSTEM = System(
-    PseudoIncremental.make,
+    PseudoIncremental,
     changes={**_BASE, "epochs": 50, "milestones": (10, 20, 30, 40)},
     continues=True,
 )

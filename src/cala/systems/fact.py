@@ -13,7 +13,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from typing_extensions import Self
 
 from cala.core.cala import mix, normalise
 from cala.core.rows import Array
@@ -21,7 +20,7 @@ from cala.errors import InputError
 from cala.systems.common.with_parts import HeadWithParts
 from cala.systems.published import Published, base_session
 from cala.systems.registry import System
-from cala.training.objective import BaseModel, CosineClassifier
+from cala.training.objective import BaseModel
 from cala.training.recipes import Recipe
 
 ETA = 0.1
@@ -148,28 +147,11 @@ class ForwardCompatible(BaseModel):
 
     wants_means: ClassVar[bool] = True
 
-    balance: float = BALANCE
-    alpha: float = ALPHA
-    after: float = 0.0
-    joined: bool = True
     virtual: Tensor  # (V, d)
     guests: Tensor  # (B, V) bool
 
     def __init__(
-        self, encoder: nn.Module, classifier: CosineClassifier, smoothing: float = 0.0
-    ) -> None:
-        super().__init__(encoder, classifier, smoothing)
-        if not hasattr(encoder, "lower"):
-            detail = "fact mixes images half way through the encoder, and this one has no halves"
-            raise InputError(detail, "use an architecture with `lower` and `upper`")
-        dim = classifier.weight.shape[1]
-        count = max(1, round(2 * self.n_base / 3))
-        self.register_buffer("virtual", virtual_prototypes(self.n_base, count, dim))
-        self.register_buffer("guests", draw_guests(self.n_base, count))
-
-    @classmethod
-    def make(
-        cls,
+        self,
         encoder: nn.Module,
         n_base: int,
         recipe: Recipe,
@@ -178,10 +160,16 @@ class ForwardCompatible(BaseModel):
         balance: float = BALANCE,
         alpha: float = ALPHA,
         after: float = 0.0,
-    ) -> Self:
-        made = super().make(encoder, n_base, recipe, n_classes)
-        made.balance, made.alpha, made.after = balance, alpha, after
-        return made
+    ) -> None:
+        super().__init__(encoder, n_base, recipe, n_classes)
+        self.balance, self.alpha, self.after = balance, alpha, after
+        self.joined = True
+        if not hasattr(encoder, "lower"):
+            detail = "fact mixes images half way through the encoder, and this one has no halves"
+            raise InputError(detail, "use an architecture with `lower` and `upper`")
+        count = max(1, round(2 * n_base / 3))
+        self.register_buffer("virtual", virtual_prototypes(n_base, count, self.dim))
+        self.register_buffer("guests", draw_guests(n_base, count))
 
     def reached(self, share: float) -> None:
         self.joined = share >= self.after
@@ -232,4 +220,4 @@ PUBLISHED = {
         missing="from which epoch the three losses join; here from the first",
     ),
 }
-SYSTEM = System(ForwardCompatible.make, changes={**_BASE, "batch": 128})
+SYSTEM = System(ForwardCompatible, changes={**_BASE, "batch": 128})

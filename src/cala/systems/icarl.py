@@ -7,6 +7,7 @@ answers, herd again.
 from __future__ import annotations
 
 import copy
+import math
 from typing import ClassVar
 
 import numpy as np
@@ -17,16 +18,18 @@ from torch import Tensor, nn
 from cala.core.rows import Array
 from cala.heads.base import Traits
 from cala.systems.common.exemplar_mean import ExemplarMean
-from cala.systems.common.learner import Learner, Start, class_means, distillation, nesterov
-from cala.systems.common.objectives import CHANGES, SoftmaxClassifier
-from cala.systems.published import Published
+from cala.systems.common.learner import Learner, Start, class_means, descend, distillation, nesterov
+from cala.systems.published import Published, base_session
 from cala.systems.registry import System
+from cala.training.objective import Objective
+from cala.training.recipes import Recipe
 
 EXEMPLARS = 20  # per base class
 BATCH = 128
 LR, LR_SHORT, DECAY = 0.1, 0.01, 2e-4
 MILESTONES = (80 / 170, 120 / 170)
 TEMPERATURE = 2.0
+START = 16.0  # scale of the cosines that rows start with where class means are known
 
 
 def herd(unit: Array, count: int) -> Array:
@@ -72,6 +75,29 @@ class Icarl(ExemplarMean):
         return herd(unit, EXEMPLARS)
 
 
+class SoftmaxClassifier(Objective):
+    """Cross-entropy over W f + b; f are unit embeddings times √d, as heads know them."""
+
+    wants_means: ClassVar[bool] = True
+
+    def __init__(self, encoder: nn.Module, n_base: int, recipe: Recipe, n_classes: int) -> None:
+        super().__init__(encoder, n_base, recipe, n_classes)
+        self.classifier = nn.Linear(self.dim, n_base)
+
+    def begin(self, means: Tensor) -> None:
+        with torch.no_grad():
+            self.classifier.weight.copy_(START / math.sqrt(self.dim) * means)
+            self.classifier.bias.zero_()
+
+    def forward(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        logits = self.logits(images)
+        return F.cross_entropy(logits, labels), logits.detach()
+
+    def logits(self, images: Tensor) -> Tensor:
+        unit = F.normalize(self.encoder(images).float(), dim=1)
+        return self.classifier(math.sqrt(self.dim) * unit).float()
+
+
 class IcarlLearner(Learner):
     """The whole encoder moves; classes are told apart by the means of their exemplars.
 
@@ -94,7 +120,7 @@ class IcarlLearner(Learner):
         rows = nn.Parameter(self.imprinted(self.encode(pictures), columns).to(self.device))
         old_rows = rows.detach()[:old].clone()
         images, owners = torch.cat([pictures, self.memory]), torch.cat([columns, self.owners])
-        optimiser = nesterov([{"params": [*now.parameters(), rows]}], LR, DECAY)
+        optimiser = nesterov([*now.parameters(), rows], LR, DECAY)
         generator = self.generator()
         now.train()
         for epoch in range(self.length):
@@ -109,9 +135,7 @@ class IcarlLearner(Learner):
                 scores = self.scores(now(inputs), rows)
                 loss = F.cross_entropy(scores, owners[batch].to(self.device))
                 loss = loss + distillation(scores[:, :old], teacher, TEMPERATURE)
-                optimiser.zero_grad(set_to_none=True)
-                loss.backward()
-                optimiser.step()
+                descend(optimiser, loss)
         self.encoder = now.eval().requires_grad_(False)
         self.rows = rows.detach().cpu()
         # Of a new class at most as many shots are kept as of a base class; all means are new.
@@ -130,10 +154,9 @@ class IcarlLearner(Learner):
         """s·cos to the means of exemplars: the same order as by distance of unit vectors."""
         return self.scale * unit @ self.means.T
 
-    def tensors(self) -> list[Tensor]:
-        return [self.memory, self.owners, self.means]
 
-
+#: The published schedule, 200 epochs.
+CHANGES = base_session(128, 0.1, 200, (60, 120, 170))
 _MISSING = "all but class-incremental CIFAR-100, whose numbers these are"
 PUBLISHED = {
     "cifar100": Published("resnet18-small", CHANGES, session={"steps": 170}),
@@ -145,4 +168,4 @@ PUBLISHED = {
         missing=f"{_MISSING}, at the rate of the other systems that start from weights",
     ),
 }
-SYSTEM = System(SoftmaxClassifier.make, CHANGES, learner=IcarlLearner)
+SYSTEM = System(SoftmaxClassifier, CHANGES, learner=IcarlLearner)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from cala.systems.cec import Cec
-from cala.systems.common.attention import SCALE, AttentionObjective, replaced
+from cala.systems.common.attention import SCALE, AttentionObjective
 from cala.systems.published import Published, base_session
 from cala.systems.registry import System
 from cala.training.recipes import Recipe
@@ -33,9 +33,9 @@ class MultiPhase(AttentionObjective):
     made of them.
     """
 
-    def __init__(self, encoder: nn.Module, n_base: int) -> None:
-        super().__init__(encoder, n_base)
-        self.weight = nn.Parameter(torch.randn(n_base, self.attention.dim))
+    def __init__(self, encoder: nn.Module, n_base: int, recipe: Recipe, n_classes: int) -> None:
+        super().__init__(encoder, n_base, recipe, n_classes)
+        self.weight = nn.Parameter(torch.randn(n_base, self.dim))
 
     def begin(self, means: Tensor) -> None:
         with torch.no_grad():
@@ -64,7 +64,7 @@ class MultiPhase(AttentionObjective):
         tasks = []
         for _ in range(TASKS):
             chosen = torch.randperm(self.n_base)[:way].to(labels.device)
-            tasks.append(replaced(rows, chosen, shots[chosen]))
+            tasks.append(rows.index_copy(0, chosen, F.normalize(shots[chosen], dim=1)))
         loss = torch.zeros((), device=unit.device)
         shown: Tensor = torch.zeros(0)
         for task in tasks:
@@ -80,13 +80,12 @@ class MultiPhase(AttentionObjective):
         return SCALE * self.attention.cosines(F.normalize(self.weight, dim=1), unit)
 
     def groups(self, recipe: Recipe) -> list[dict[str, Any]]:
-        own = list(self.attention.parameters())
-        known = {id(p) for p in own}
-        others = [p for p in self.parameters() if id(p) not in known]
-        decay = recipe.weight_decay
+        attention = list(self.attention.parameters())
+        others = [*self.encoder.parameters(), self.weight]
+        decay = {"weight_decay": recipe.weight_decay}
         return [
-            {"params": others, "weight_decay": decay},
-            {"params": own, "weight_decay": decay, "factor": ATTENTION_LR},
+            {"params": others, **decay},
+            {"params": attention, "factor": ATTENTION_LR, **decay},
         ]
 
 
@@ -97,7 +96,7 @@ PUBLISHED = {
     "cub200": Published("resnet18", {**_BASE, "epochs": 40, "milestones": (20,), "factor": 0.5}),
 }
 SYSTEM = System(
-    MultiPhase.make,
+    MultiPhase,
     # The published steps leave most of a short budget at a thirtieth of the rate.
     changes={**_BASE, "schedule": "cosine", "milestones": (), "warmup": 0.0},
     continues=True,

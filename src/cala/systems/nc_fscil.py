@@ -9,7 +9,8 @@ from __future__ import annotations
 import copy
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import ClassVar
 
@@ -19,15 +20,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from typing_extensions import Self, Unpack
 
-from cala.core.cala import DEFAULT_SCALE, normalise
+from cala.core.cala import DEFAULT_SCALE, mix, normalise
 from cala.core.rows import Array, chunks
 from cala.errors import InputError
 from cala.heads.base import State, Traits
 from cala.heads.base_data import BaseData
 from cala.heads.checks import check_number
 from cala.heads.table import ScaledOptions
-from cala.systems.common.blending import blend
-from cala.systems.common.with_parts import HeadWithParts
+from cala.systems.common.learner import descend, nesterov
+from cala.systems.common.with_parts import HeadWithParts, network
 from cala.systems.published import Published, base_session
 from cala.systems.registry import System
 from cala.training.objective import Objective
@@ -41,6 +42,8 @@ WEIGHT = 10.0  # of the dot-regression loss
 MOMENTUM = 0.9
 LAYER_EPS = 1e-5  # of torch's layer norm
 FEWEST, SHARE = 5.0, 0.1  # how much a new class weighs in its session, chosen on dev queries
+MIXUP, CUTMIX = 0.8, 1.0  # both parameters of the Beta distribution that λ comes from
+SHARES = (0.4, 0.4, 0.2)  # of batches with mixup, with CutMix, left as they are
 
 
 # How a head trains its neck: as published, but in steps of the rate and until it gains no more.
@@ -67,12 +70,12 @@ def simplex_etf(n_classes: int, dim: int, generator: torch.Generator | None = No
     [[2, -1, -1], [-1, 2, -1], [-1, -1, 2]]
     """
     if n_classes < 2:
-        raise InputError(f"a simplex of {n_classes} vertex has no angles: give two classes or more")
-    if dim < n_classes:
         raise InputError(
-            f"a simplex of {n_classes} classes needs as many dimensions and was given {dim}: make "
-            "the neck wider, or train with fewer classes"
+            f"a simplex of {n_classes} vertex has no angles", "give two classes or more"
         )
+    if dim < n_classes:
+        detail = f"a simplex of {n_classes} classes needs as many dimensions and was given {dim}"
+        raise InputError(detail, "make the neck wider, or train with fewer classes")
     drawn = torch.randn(dim, n_classes, dtype=torch.float64, generator=generator)
     basis = torch.linalg.qr(drawn).Q
     centred = basis - basis.mean(1, keepdim=True)
@@ -206,16 +209,12 @@ def train_neck(data: BaseData, embed: Callable[[Array], Array]) -> tuple[Neck, T
         batch = max(1, min(BATCH, len(inputs) // BATCHES))
         for rate in RATES:
             neck.load_state_dict(best.state_dict())
-            optimiser = torch.optim.SGD(
-                neck.parameters(), lr=rate, momentum=MOMENTUM, weight_decay=DECAY, nesterov=True
-            )
+            optimiser = nesterov(list(neck.parameters()), rate, DECAY)
             without = 0
             for _ in range(LONGEST):
                 for chosen in torch.randperm(len(inputs)).split(batch):
                     loss = dot_regression(neck(inputs[chosen]), vertices[targets[chosen]]).mean()
-                    optimiser.zero_grad()
-                    loss.backward()
-                    optimiser.step()
+                    descend(optimiser, loss)
                 with torch.no_grad():
                     now = float(dot_regression(neck(judged), vertices[expected]).mean())
                 without = 0 if now < best_loss else without + 1
@@ -253,13 +252,15 @@ class NcFscil(HeadWithParts):
         mixed_images_are_new=False,
     )
 
+    saved_values = ("scale", "_places", "_first", "_sessions")
+
     # Forks share both necks: a session makes a new one.
     _start: Neck  # as the base session left it
     _neck: Neck
     _vertices: Array  # (V, w)
-    _base_places: tuple[int, ...]  # which vertex each base class has
+    _places: Sequence[int]  # which vertex each base class has
     _first: int  # the first vertex of novel classes
-    _sessions: tuple[int, ...]  # how many classes each of them brought
+    _sessions: Sequence[int]  # how many classes each of them brought
 
     def __init__(
         self,
@@ -278,14 +279,10 @@ class NcFscil(HeadWithParts):
     @classmethod
     def part_shapes(cls, dim: int) -> dict[str, tuple[int | None, ...]]:
         with torch.device("meta"):
-            one, two = (Neck(dim, width).state_dict() for width in (1, 2))
-        shapes = {
-            NAME + k: tuple(
-                n if n == m else None for n, m in zip(v.shape, two[k].shape, strict=True)
-            )
-            for k, v in one.items()
-        }
-        return {**shapes, VERTICES: (None, None)}
+            neck = Neck(dim).state_dict()
+        shapes: dict[str, tuple[int | None, ...]] = {NAME + k: v.shape for k, v in neck.items()}
+        of_width = {NAME + k: (None, neck[k].shape[1]) for k in ("body.6.weight", "skip.weight")}
+        return {**shapes, **of_width, VERTICES: (None, None)}
 
     def check_parts(self, dim: int) -> None:
         if not self._trains_neck:
@@ -303,13 +300,8 @@ class NcFscil(HeadWithParts):
 
     def _made_neck(self, arrays: Mapping[str, Array], prefix: str) -> Neck:
         """A neck of the arrays whose names begin with the prefix."""
-        with torch.device("meta"):
-            neck = Neck(self.dim, self._vertices.shape[1])
-        tensors = {
-            k: torch.tensor(arrays[prefix + k].astype(self.dtype)) for k in neck.state_dict()
-        }
-        neck.load_state_dict(tensors, assign=True)
-        return neck.requires_grad_(False)
+        width = self._vertices.shape[1]
+        return network(lambda: Neck(self.dim, width), arrays, prefix, self.dtype)
 
     @property
     def room(self) -> int:
@@ -318,17 +310,17 @@ class NcFscil(HeadWithParts):
     @torch.no_grad()
     def _scores(self, unit: Array, members: Array | None) -> Array:
         """Cosines to the vertices of all seen classes: (n, d) -> (n, C)."""
-        vertices = self._vertices[self._places(len(self.classes))]
+        vertices = self._vertices[self._vertices_of(len(self.classes))]
         cosines = np.empty((len(unit), len(vertices)), self.dtype)
         for part in chunks(len(unit), self._vertices.shape[1]):
             outputs = self._neck(torch.from_numpy(unit[part]))
             cosines[part] = normalise(outputs.numpy()) @ vertices.T
         return cosines
 
-    def _places(self, columns: int) -> list[int]:
+    def _vertices_of(self, columns: int) -> list[int]:
         """The vertices of the first so many columns: (C,)."""
-        novel = columns - len(self._base_places)
-        return [*self._base_places, *range(self._first, self._first + novel)]
+        novel = columns - self.n_base
+        return [*self._places, *range(self._first, self._first + novel)]
 
     def _fit_base(self, data: BaseData) -> None:
         if self._trains_neck:
@@ -336,17 +328,17 @@ class NcFscil(HeadWithParts):
             trained = {NAME + k: v.numpy() for k, v in neck.state_dict().items()}
             self.parts = {**trained, VERTICES: vertices.numpy()}
             self._take_parts()
-        self._base_places, self._first, self._sessions = tuple(range(self.n_base)), self.n_base, ()
+        self._places, self._first, self._sessions = list(range(self.n_base)), self.n_base, []
         self._check_room()
         self._neck = self._start
         super()._fit_base(data)
 
     def _add(self, unit: Array, columns: Array) -> None:
         super()._add(unit, columns)
-        known = len(self._base_places) + sum(self._sessions)
+        known = self.n_base + sum(self._sessions)
         new = len(self.classes) - known
         if new or not self._sessions:
-            self._sessions = (*self._sessions, new)
+            self._sessions = [*self._sessions, new]
         self._check_room()
         if bool((columns < known).any()):
             self._play_all()
@@ -355,16 +347,15 @@ class NcFscil(HeadWithParts):
 
     def _forget(self, column: int) -> None:
         super()._forget(column)
-        base = self._base_places
-        if column < len(base):
-            self._base_places = base[:column] + base[column + 1 :]
+        if column < len(self._places):
+            self._places = [*self._places[:column], *self._places[column + 1 :]]
         else:
-            self._sessions = _one_less(self._sessions, column - len(base))
+            self._sessions = _one_less(self._sessions, column - self.n_base)
         self._play_all()
 
     def _play_all(self) -> None:
         """All sessions again, from the base session on."""
-        self._neck, known = self._start, len(self._base_places)
+        self._neck, known = self._start, self.n_base
         for new in self._sessions:
             self._neck = self._after_session(known, new)
             known += new
@@ -376,48 +367,37 @@ class NcFscil(HeadWithParts):
         return turn_neck(
             self._neck,
             torch.from_numpy(self._weights[: known + new]),
-            torch.from_numpy(self._vertices[self._places(known + new)]),
+            torch.from_numpy(self._vertices[self._vertices_of(known + new)]),
             torch.from_numpy(weights / weights.sum()),
             steps=self.steps,
             lr=self.lr,
         )
 
     def _check_room(self) -> None:
-        if self.room < 0:
-            fix = (
-                "start again with more base classes"
-                if self._trains_neck
-                else f"train one with `cala train DATA -o DIR --method {self.name}` on a data set "
-                "that has all classes to come"
-            )
-            raise InputError(
-                f"this {'neck' if self._trains_neck else 'encoder'} was trained with room for "
-                f"{len(self._vertices)} classes, and now they are "
-                f"{len(self._vertices) - self.room}: {fix}"
-            )
+        if self.room >= 0:
+            return
+        what, fix = "neck", "start again with more base classes"
+        if not self._trains_neck:
+            what, data = "encoder", "on a data set that has all classes to come"
+            fix = f"train one with `cala train DATA -o DIR --method {self.name}` {data}"
+        most = len(self._vertices)
+        detail = f"this {what} was trained with room for {most} classes, and now they are"
+        raise InputError(f"{detail} {most - self.room}", fix)
 
     def state(self) -> State:
         state = super().state()
-        state["meta"].update(
-            places=list(self._base_places),
-            first=self._first,
-            sessions=list(self._sessions),
-            trains_neck=self._trains_neck,
-        )
+        state["meta"]["trains_neck"] = self._trains_neck
         neck = self._neck.state_dict()
         state["tensors"].update({STATE + k: v.numpy() for k, v in neck.items()})
         return state
 
     def _restore(self, state: State) -> None:
         super()._restore(state)
-        meta = state["meta"]
-        self._base_places, self._first = tuple(meta["places"]), meta["first"]
-        self._sessions = tuple(meta["sessions"])
-        self._trains_neck = meta.get("trains_neck", False)
+        self._trains_neck = state["meta"].get("trains_neck", False)
         self._neck = self._made_neck(state["tensors"], STATE)
 
 
-def _one_less(sessions: tuple[int, ...], at: int) -> tuple[int, ...]:
+def _one_less(sessions: Sequence[int], at: int) -> tuple[int, ...]:
     """Sizes of sessions after the class that came at a place among all was forgotten.
 
     >>> _one_less((2, 1), 1), _one_less((2, 1), 2)
@@ -425,30 +405,84 @@ def _one_less(sessions: tuple[int, ...], at: int) -> tuple[int, ...]:
     """
     index = bisect_right(list(accumulate(sessions)), at)
     smaller = sessions[index] - 1
-    return sessions[:index] + ((smaller,) if smaller else ()) + sessions[index + 1 :]
+    rest = (smaller, *sessions[index + 1 :]) if smaller else sessions[index + 1 :]
+    return (*sessions[:index], *rest)
+
+
+# The base session: a batch of images blended with itself by mixup or CutMix, two labels for each.
+
+
+@dataclass(frozen=True)
+class Blend:
+    """Images of two parents.
+
+    images : (n, 3, h, w); other : (n,) the row that each image was blended with
+    share : λ, how much of an image is its own
+    """
+
+    images: Tensor
+    other: Tensor
+    share: float
+
+
+def blend(images: Tensor) -> Blend:
+    """Mixup, CutMix or neither of a batch (n, 3, h, w), drawn from torch's own generator."""
+    order = torch.randperm(len(images)).to(images.device)
+    kind = float(torch.rand(()))
+    if kind < SHARES[0]:
+        return mixup(images, order, _beta(MIXUP))
+    if kind < SHARES[0] + SHARES[1]:
+        return cutmix(images, order, _beta(CUTMIX), *torch.rand(2).tolist())
+    return Blend(images, order, 1.0)
+
+
+def mixup(images: Tensor, other: Tensor, share: float) -> Blend:
+    """Every pixel is of both."""
+    return Blend(mix(images, images[other], share), other, share)
+
+
+def cutmix(images: Tensor, other: Tensor, share: float, down: float, right: float) -> Blend:
+    """A box of the other image, around a point that lies so far `down` and to the `right`.
+
+    The box has a share of 1 − λ before the image's borders cut it; λ is then what is left.
+    """
+    height, width = images.shape[2:]
+    side = math.sqrt(1 - share)
+    top, bottom = _span(down, side, height)
+    left, end = _span(right, side, width)
+    cut = images.clone()
+    cut[:, :, top:bottom, left:end] = images[other, :, top:bottom, left:end]
+    return Blend(cut, other, 1 - (bottom - top) * (end - left) / (height * width))
+
+
+def _span(place: float, side: float, length: int) -> tuple[int, int]:
+    """From where to where a box reaches along one axis."""
+    middle, half = int(place * length), int(side * length) // 2
+    return max(middle - half, 0), min(middle + half, length)
+
+
+def _beta(concentration: float) -> float:
+    return float(torch.distributions.Beta(concentration, concentration).sample())
 
 
 class FixedVertices(Objective):
     """Encoder and neck turn each image towards its class's vertex of a simplex that never moves.
 
-    A blended image goes to the vertices of both its parents, to each by its share.
+    There is a vertex for every class of the data set; where all of these are base classes, as many
+    places again are kept. A blended image goes to the vertices of both its parents, to each by its
+    share.
     """
 
     waits: ClassVar[float] = 0.2  # a random neck would undo what a trained encoder knows
 
     vertices: Tensor  # (C, w), the base classes first
 
-    def __init__(self, encoder: nn.Module, n_base: int, n_classes: int) -> None:
-        super().__init__()
-        self.encoder, self.n_base = encoder, n_base
-        width = neck_width(n_classes)
-        self.neck = Neck(int(encoder.dim), width)  # type: ignore[arg-type]
-        self.register_buffer("vertices", simplex_etf(n_classes, width))
-
-    @classmethod
-    def make(cls, encoder: nn.Module, n_base: int, recipe: Recipe, n_classes: int) -> Self:
-        """Where no class is to come that is known by now, as many places again are kept."""
-        return cls(encoder, n_base, n_classes if n_classes > n_base else 2 * n_base)
+    def __init__(self, encoder: nn.Module, n_base: int, recipe: Recipe, n_classes: int) -> None:
+        super().__init__(encoder, n_base, recipe, n_classes)
+        places = n_classes if n_classes > n_base else 2 * n_base
+        width = neck_width(places)
+        self.neck = Neck(self.dim, width)
+        self.register_buffer("vertices", simplex_etf(places, width))
 
     def forward(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         blended = blend(images)
@@ -489,4 +523,4 @@ PUBLISHED = {
 }
 # Short budgets on a processor need the steps, so the batch is a quarter of the published one, and
 # with it the rate.
-SYSTEM = System(FixedVertices.make, changes={**_BASE, "batch": 128, "lr": 0.06})
+SYSTEM = System(FixedVertices, changes={**_BASE, "batch": 128, "lr": 0.06})

@@ -86,13 +86,14 @@ def tuned_rows(
 
     unit : (n, d) shots; own : (n,) their columns; rows : (C, d); moving : (m,) columns
     """
+    from scipy.special import softmax
+
     weights, moved = rows.copy(), rows[moving]
     speed = np.zeros_like(moved)
     for _ in range(epochs):
         weights[moving] = normalise_views(moved, views)
         logits = scale * unit @ weights.T
-        shares = np.exp(logits - logits.max(1, keepdims=True))
-        shares /= shares.sum(1, keepdims=True)
+        shares = softmax(logits, axis=1)
         shares[np.arange(len(own)), own] -= 1
         slope = _apart(scale / len(own) * shares[:, moving].T @ unit, views)
         # Of the part of each view that turns it: its length has no effect.
@@ -297,38 +298,29 @@ class VirtualContrast(Objective):
 
     views: ClassVar[int] = 2  # the query and the key
     waits: ClassVar[float] = 0.1  # a random projector would undo what a trained encoder knows
-    slowness: float = SLOWNESS
     wants_means: ClassVar[bool] = True
 
-    def __init__(self, encoder: nn.Module, n_base: int, fantasy_views: int, scale: float) -> None:
-        super().__init__()
-        if fantasy_views not in CHOICES:
-            known = ", ".join(map(str, CHOICES))
-            raise InputError(f"views is {fantasy_views}: use one of {known}")
-        dim = int(encoder.dim)  # type: ignore[arg-type]
-        narrow = max(1, min(128, dim // 2))
-        virtual = n_base * fantasy_views
-        self.encoder, self.n_base, self.fantasy_views = encoder, n_base, fantasy_views
-        self.classifier = CosineClassifier(dim, virtual, scale)
-        self.projector = nn.Sequential(
-            nn.Linear(dim, dim), nn.ReLU(inplace=True), nn.Linear(dim, narrow)
-        )
-        self.slow = copy.deepcopy(nn.Sequential(encoder, self.projector)).requires_grad_(False)
-        self.queue = KeyQueue(min(QUEUE, PER_CLASS * virtual), narrow)
-
-    @classmethod
-    def make(
-        cls,
+    def __init__(
+        self,
         encoder: nn.Module,
         n_base: int,
         recipe: Recipe,
         n_classes: int,
         *,
         slowness: float = SLOWNESS,
-    ) -> Self:
-        made = cls(encoder, n_base, recipe.views, recipe.scale)
-        made.slowness = slowness
-        return made
+    ) -> None:
+        super().__init__(encoder, n_base, recipe, n_classes)
+        if recipe.views not in CHOICES:
+            known = ", ".join(map(str, CHOICES))
+            raise InputError(f"views is {recipe.views}", f"use one of {known}", field="views")
+        self.fantasy_views, self.slowness = recipe.views, slowness
+        dim, narrow, virtual = self.dim, max(1, min(128, self.dim // 2)), n_base * recipe.views
+        self.classifier = CosineClassifier(dim, virtual, recipe.scale)
+        self.projector = nn.Sequential(
+            nn.Linear(dim, dim), nn.ReLU(inplace=True), nn.Linear(dim, narrow)
+        )
+        self.slow = copy.deepcopy(nn.Sequential(encoder, self.projector)).requires_grad_(False)
+        self.queue = KeyQueue(min(QUEUE, PER_CLASS * virtual), narrow)
 
     def begin(self, means: Tensor) -> None:
         """All views of a class start at its mean."""
@@ -388,19 +380,6 @@ class VirtualContrast(Objective):
     def scale(self) -> float:
         return float(self.classifier.scale.detach())
 
-    def groups(self, recipe: Recipe) -> list[dict[str, Any]]:
-        """Weight decay for all but the scale; the slow copy only follows."""
-        scale = self.classifier.scale
-        moved = (p for p in self.parameters() if p is not scale)
-        frozen = {id(p) for p in self.slow.parameters()}
-        return [
-            {
-                "params": [p for p in moved if id(p) not in frozen],
-                "weight_decay": recipe.weight_decay,
-            },
-            {"params": [scale], "weight_decay": 0.0},
-        ]
-
 
 def deal_views(n: int, views: int) -> Tensor:
     """A view for each small crop, as different ones as possible for one image: (4 · n,)."""
@@ -438,4 +417,4 @@ PUBLISHED = {
     "mini_imagenet": Published("resnet18", _MINI, loss={"slowness": 0.999}),
     "cub200": Published("resnet18", _BIRDS, loss={"slowness": 0.999}),
 }
-SYSTEM = System(VirtualContrast.make, changes={**_BASE, "batch": 64})
+SYSTEM = System(VirtualContrast, changes={**_BASE, "batch": 64})

@@ -27,10 +27,11 @@ from cala.systems.common.learner import (
     as_tensor,
     best_of_each,
     class_means,
+    descend,
     nesterov,
 )
 from cala.systems.common.neural_gas import fit_gas
-from cala.systems.common.objectives import CHANGES, SoftmaxClassifier
+from cala.systems.icarl import CHANGES, SoftmaxClassifier
 from cala.systems.icarl_star import ANCHORS, PER_CLASS
 from cala.systems.published import Published
 from cala.systems.registry import System
@@ -88,7 +89,7 @@ class TopicLearner(Learner):
         held, weights = self.held.to(self.device), self.weights.to(self.device)
         targets = columns.to(self.device)
         moving = list(now.parameters())
-        optimiser = nesterov([{"params": [*moving, new]}], LR, DECAY)
+        optimiser = nesterov([*moving, new], LR, DECAY)
         generator = self.generator()
         for step in range(self.length):
             for parameter in moving:
@@ -105,9 +106,7 @@ class TopicLearner(Learner):
                 + MIN * (mine - nodes[len(self.nodes) + targets - old]).square().sum(1).mean() / 2
                 + MAX * too_near(mine, targets, nodes, labels)
             )
-            optimiser.zero_grad(set_to_none=True)
-            loss.backward()
-            optimiser.step()
+            descend(optimiser, loss)
             moved = class_means(mine.detach(), targets, old)
             nodes = torch.cat([nodes[: len(self.nodes)], centres.lerp_(moved, CENTRE_LR)])
         self.encoder = now.requires_grad_(False)
@@ -127,9 +126,6 @@ class TopicLearner(Learner):
 
     def _logits(self, unit: Tensor, base: Array) -> Tensor:
         return self.scores(unit, self.rows)
-
-    def tensors(self) -> list[Tensor]:
-        return [self.nodes, self.labels, self.weights, self.anchors, self.held]
 
 
 def importance(spread: Tensor) -> Tensor:
@@ -156,4 +152,4 @@ PUBLISHED = {
         missing=_MISSING,
     ),
 }
-SYSTEM = System(SoftmaxClassifier.make, CHANGES, learner=TopicLearner)
+SYSTEM = System(SoftmaxClassifier, CHANGES, learner=TopicLearner)

@@ -7,13 +7,17 @@ and gives the same images.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol as Interface
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from cala.encoders.transform import resized_crop
+from cala.training.recipes import Recipe
 
 
 class Operation(Interface):
@@ -87,10 +91,8 @@ class ColourJitter:
         factor = 1 + (2 * u - 1) * strength
         bright, contrast, colour = (f[:, None, None, None] for f in factor.unbind(1))
         x = (images.float() * bright).clamp(0, 255)
-        middle = grey(x).mean((1, 2, 3), keepdim=True)
-        x = (middle + (x - middle) * contrast).clamp(0, 255)
-        x = grey(x) + (x - grey(x)) * colour
-        return like(x, images)
+        x = away_from(mean_grey(x), x, contrast).clamp(0, 255)
+        return like(away_from(grey(x), x, colour), images)
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,116 @@ class Cutout:
         return images.masked_fill(hole, 0)
 
 
+def grey(images: Tensor) -> Tensor:
+    """(n, h, w, 3) -> (n, h, w, 1) luma"""
+    return (images * images.new_tensor([0.299, 0.587, 0.114])).sum(-1, keepdim=True)
+
+
+def mean_grey(images: Tensor) -> Tensor:
+    """(n, h, w, 3) -> (n, 1, 1, 1): the mean luma of each image"""
+    return grey(images).mean((1, 2, 3), keepdim=True)
+
+
+def away_from(plain: Tensor, images: Tensor, factor: Tensor) -> Tensor:
+    """Images `factor` times as far from a plain version of themselves: 0 is that, 1 no change."""
+    return plain + (images - plain) * factor
+
+
+def like(values: Tensor, images: Tensor) -> Tensor:
+    """Values in the type that the images have."""
+    if images.dtype == torch.uint8:
+        return values.round().clamp(0, 255).to(torch.uint8)
+    return values
+
+
+# A policy in the style of RandAugment: every image gets its own changes. Each takes pixels
+# (n, h, w, 3) from 0 to 255 and strengths (n, 1, 1, 1) from -1 to 1.
+
+Change = Callable[[Tensor, Tensor], Tensor]
+
+
+def _enhance(plain: Callable[[Tensor], Tensor]) -> Change:
+    return lambda x, m: away_from(plain(x), x, 1 + 0.9 * m)
+
+
+def _blurred(x: Tensor) -> Tensor:
+    pixels = x.permute(0, 3, 1, 2)
+    mean = F.avg_pool2d(pixels, 3, 1, padding=1, count_include_pad=False)
+    return mean.permute(0, 2, 3, 1)
+
+
+def _posterise(x: Tensor, m: Tensor) -> Tensor:
+    step = 2 ** (4 * m.abs()).round()
+    return (x / step).floor() * step
+
+
+def _solarise(x: Tensor, m: Tensor) -> Tensor:
+    return torch.where(x >= 256 * (1 - m.abs()), 255 - x, x)
+
+
+def _autocontrast(x: Tensor, m: Tensor) -> Tensor:
+    low, high = x.amin((1, 2), keepdim=True), x.amax((1, 2), keepdim=True)
+    return torch.where(high > low, (x - low) * 255 / (high - low).clamp(min=1), x)
+
+
+def _warp(x: Tensor, *matrix: Tensor | float) -> Tensor:
+    """Move the pixels by an affine matrix, row by row (6 numbers, of each image or of all)."""
+    theta = torch.stack([x.new_ones(len(x)) * value for value in matrix], 1)
+    pixels = x.permute(0, 3, 1, 2)
+    grid = F.affine_grid(theta.reshape(-1, 2, 3), list(pixels.shape), align_corners=False)
+    return F.grid_sample(pixels, grid, align_corners=False).permute(0, 2, 3, 1)
+
+
+def _rotate(x: Tensor, m: Tensor) -> Tensor:
+    angle = m.flatten() * math.radians(30)
+    return _warp(x, angle.cos(), -angle.sin(), 0, angle.sin(), angle.cos(), 0)
+
+
+CHANGES: dict[str, Change] = {
+    "identity": lambda x, m: x,
+    "brightness": _enhance(torch.zeros_like),
+    "contrast": _enhance(mean_grey),
+    "colour": _enhance(grey),
+    "sharpness": _enhance(_blurred),
+    "posterise": _posterise,
+    "solarise": _solarise,
+    "autocontrast": _autocontrast,
+    "rotate": _rotate,
+    "shear_x": lambda x, m: _warp(x, 1, 0.3 * m.flatten(), 0, 0, 1, 0),
+    "shear_y": lambda x, m: _warp(x, 1, 0, 0, 0.3 * m.flatten(), 1, 0),
+    "shift_x": lambda x, m: _warp(x, 1, 0, 0.9 * m.flatten(), 0, 1, 0),
+    "shift_y": lambda x, m: _warp(x, 1, 0, 0, 0, 1, 0.9 * m.flatten()),
+}
+
+
+@dataclass(frozen=True)
+class Policy:
+    """`changes` random operations per image, each of a random strength up to `strength`."""
+
+    changes: int = 2
+    strength: float = 0.5
+
+    @property
+    def draws(self) -> int:
+        return 2 * self.changes
+
+    def __call__(self, images: Tensor, u: Tensor) -> Tensor:
+        x = images.float()
+        for layer in range(self.changes):
+            choice = (u[:, 2 * layer] * len(CHANGES)).long()
+            amount = (2 * u[:, 2 * layer + 1] - 1) * self.strength
+            out = x.clone()
+            for number, change in enumerate(CHANGES.values()):
+                rows = (choice == number).nonzero()[:, 0]
+                if len(rows):
+                    out[rows] = change(x[rows], amount[rows][:, None, None, None]).clamp(0, 255)
+            x = out
+        return like(x, images)
+
+
+# What a recipe asks for.
+
+
 @dataclass(frozen=True)
 class Augmentation:
     """Operations one after the other."""
@@ -159,13 +271,21 @@ class Augmentation:
         return images
 
 
-def grey(images: Tensor) -> Tensor:
-    """(n, h, w, 3) -> (n, h, w, 1) luma"""
-    return (images * images.new_tensor([0.299, 0.587, 0.114])).sum(-1, keepdim=True)
-
-
-def like(values: Tensor, images: Tensor) -> Tensor:
-    """Values in the type that the images have."""
-    if images.dtype == torch.uint8:
-        return values.round().clamp(0, 255).to(torch.uint8)
-    return values
+def augmentation(recipe: Recipe) -> Augmentation:
+    """The recipe's operations, in the order in which the field applies them."""
+    operations: list[Operation] = []
+    if recipe.augment == "crop":
+        operations += [PadCrop(recipe.pad), Flip()]
+    elif recipe.augment == "resized-crop":
+        operations += [ResizedCrop(recipe.transform.size, recipe.area), Flip()]
+    if recipe.jitter:
+        jitter = ColourJitter(recipe.jitter, recipe.jitter, recipe.jitter)
+        every = recipe.jittered == 1
+        operations.append(jitter if every else Sometimes(jitter, recipe.jittered))
+    if recipe.grey:
+        operations.append(Sometimes(Grey(), recipe.grey))
+    if recipe.policy:
+        operations.append(Policy(recipe.policy))
+    if recipe.cutout:
+        operations.append(Cutout(recipe.cutout))
+    return Augmentation(tuple(operations))

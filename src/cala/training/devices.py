@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
-from typing import Protocol as Interface
 
 import torch
 import torch.distributed as dist
@@ -19,56 +18,35 @@ from cala.files import shown
 LAUNCHED = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 
 
-class Ranks(Interface):
-    """The processes that train together.
+class Ranks:
+    """The processes that train together; this class is for one process alone.
 
     rank, world : this process's number and how many there are
     """
 
-    rank: int
-    world: int
+    rank: int = 0
+    world: int = 1
 
     def together(self) -> AbstractContextManager[None]:
         """A context for work in which a lost process shows as an error."""
-        ...
-
-    def wrap(self, model: nn.Module) -> Any:
-        """The model whose gradients are averaged over all processes."""
-        ...
-
-    def backward(self, loss: Tensor) -> None: ...
-
-    def total(self, sums: Tensor) -> Tensor:
-        """Sums over all processes."""
-        ...
-
-    def wait(self) -> None:
-        """Until all processes are here."""
-        ...
-
-
-class Single:
-    """One process."""
-
-    rank, world = 0, 1
-
-    def together(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     def wrap(self, model: nn.Module) -> Any:
+        """The model whose gradients are averaged over all processes."""
         return model
 
     def backward(self, loss: Tensor) -> None:
         loss.backward()
 
     def total(self, sums: Tensor) -> Tensor:
+        """Sums over all processes."""
         return sums
 
     def wait(self) -> None:
-        return
+        """Until all processes are here."""
 
 
-class FabricRanks:
+class FabricRanks(Ranks):
     """Processes of one or several nodes, through lightning-fabric.
 
     Those that torchrun or a scheduler started join each other; else fabric starts the command
@@ -151,18 +129,10 @@ def make_ranks(devices: int, nodes: int, strategy: str, device: str) -> Ranks:
     """The processes that train: those that were started for it, or those that are asked for."""
     joined = joining()
     if joined is None:
-        if nodes > 1 and "MASTER_ADDR" not in os.environ:
-            raise InputError(
-                f"--nodes {nodes} without the address of the first node",
-                f"start the command with torchrun --nnodes {nodes} --rdzv-backend c10d "
-                "--rdzv-endpoint HOST:PORT -m cala train …, or set MASTER_ADDR, MASTER_PORT and "
-                "NODE_RANK on every node",
-                field="nodes",
-            )
         if nodes > 1:
             _check_node(nodes)
         world = devices * nodes
-        return FabricRanks(devices, strategy, device, nodes) if world > 1 else Single()
+        return FabricRanks(devices, strategy, device, nodes) if world > 1 else Ranks()
     local, world = joined
     # torchrun knows both; options that repeat them must agree.
     if devices not in (1, local) or nodes not in (1, world // local):
@@ -172,25 +142,35 @@ def make_ranks(devices: int, nodes: int, strategy: str, device: str) -> Ranks:
             "omit both options, or start as many",
             field="devices",
         )
-    return FabricRanks(local, strategy, device, world // local) if world > 1 else Single()
+    return FabricRanks(local, strategy, device, world // local) if world > 1 else Ranks()
 
 
 def _check_node(nodes: int) -> None:
     """Raise for what would make the nodes wait for each other forever."""
-    rank, port = os.environ.get("NODE_RANK"), os.environ.get("MASTER_PORT")
-    if rank is None or not rank.isdecimal() or int(rank) >= nodes:
+    if "MASTER_ADDR" not in os.environ:
         raise InputError(
-            f"NODE_RANK is {shown(rank)}",
+            f"--nodes {nodes} without the address of the first node",
+            f"start the command with torchrun --nnodes {nodes} --rdzv-backend c10d "
+            "--rdzv-endpoint HOST:PORT -m cala train …, or set MASTER_ADDR, MASTER_PORT and "
+            "NODE_RANK on every node",
+            field="nodes",
+        )
+    address = shown(os.environ["MASTER_ADDR"])
+    needed = {
+        "NODE_RANK": (
+            range(nodes),
             f"with --nodes {nodes} set it to this node's number, from 0 to {nodes - 1}",
-            field="NODE_RANK",
-        )
-    if port is None or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise InputError(
-            f"MASTER_PORT is {shown(port)}",
-            f"set it to a free port of the first node ({shown(os.environ['MASTER_ADDR'])}), the "
-            "same on all nodes, such as 29400",
-            field="MASTER_PORT",
-        )
+        ),
+        "MASTER_PORT": (
+            range(1, 65536),
+            f"set it to a free port of the first node ({address}), the same on all nodes, such as "
+            "29400",
+        ),
+    }
+    for name, (allowed, fix) in needed.items():
+        value = os.environ.get(name, "")
+        if not value.isdecimal() or int(value) not in allowed:
+            raise InputError(f"{name} is {shown(os.environ.get(name))}", fix, field=name)
 
 
 def joining() -> tuple[int, int] | None:

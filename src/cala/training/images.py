@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +31,6 @@ class BaseRows:
     train: NDArray[np.int64]
     holdout: NDArray[np.int64]
     labels: NDArray[np.int64]
-    n_base: int
 
 
 def base_rows(images: ImageSet, n_base: int, holdout: int, seed: int) -> BaseRows:
@@ -57,18 +55,13 @@ def base_rows(images: ImageSet, n_base: int, holdout: int, seed: int) -> BaseRow
         mixed = draw.permutation(own)
         held.append(np.sort(mixed[:holdout]))
         train.append(np.sort(mixed[holdout:]))
-    rows = BaseRows(np.concatenate(train), np.concatenate(held), labels, n_base)
-    return _without_copies(images, rows)
-
-
-def _without_copies(images: ImageSet, rows: BaseRows) -> BaseRows:
-    """A copy of a held-out image, under whatever name and class, does not train either."""
-    if not len(rows.holdout):
+    rows = BaseRows(np.concatenate(train), np.concatenate(held), labels)
+    if not holdout:
         return rows
-    held = set(images.train.digests(rows.holdout))
-    free = np.array([digest not in held for digest in images.train.digests(rows.train)])
-    train = rows.train[free]
-    left = np.bincount(rows.labels[train], minlength=rows.n_base)
+    # A copy of a held-out image, under whatever name and class, does not train either.
+    unseen = set(images.train.digests(rows.holdout))
+    free = np.array([digest not in unseen for digest in images.train.digests(rows.train)])
+    left = np.bincount(labels[rows.train[free]], minlength=n_base)
     if not left.all():
         raise InputError(
             f"class {shown(images.classes[int(left.argmin())])} has no training image that is not "
@@ -76,7 +69,7 @@ def _without_copies(images: ImageSet, rows: BaseRows) -> BaseRows:
             "lower --holdout or add images",
             field="holdout",
         )
-    return replace(rows, train=train)
+    return replace(rows, train=rows.train[free])
 
 
 def load_base(
@@ -84,15 +77,10 @@ def load_base(
 ) -> BaseImages:
     """Decode the chosen rows into tensors of the recipe's side."""
     stored = stored_transform(recipe)
-    total = len(rows.train) + len(rows.holdout)
-    tensors = []
-    before = 0
-    for part in (rows.train, rows.holdout):
-        advanced = partial(lambda before, done: advance(before + done, total), before)
-        tensors.append(stack_rows(images.train, part, stored, advanced))
-        tensors.append(torch.from_numpy(rows.labels[part]))
-        before += len(part)
-    return BaseImages(*tensors)
+    every, first = np.concatenate([rows.train, rows.holdout]), len(rows.train)
+    pixels = stack_rows(images.train, every, stored, lambda done: advance(done, len(every)))
+    labels = torch.from_numpy(rows.labels[every])
+    return BaseImages(pixels[:first], labels[:first], pixels[first:], labels[first:])
 
 
 def stored_transform(recipe: Recipe) -> Transform:

@@ -21,12 +21,12 @@ from torch import Tensor
 
 from cala.encoders.transform import Transform
 from cala.errors import InputError
-from cala.training.augment import Augmentation
-from cala.training.checkpoint import Progress
-from cala.training.devices import Ranks, Single
+from cala.training.augment import augmentation
+from cala.training.devices import Ranks
 from cala.training.layers import at_rates, hold, rates
 from cala.training.objective import Objective
 from cala.training.recipes import Recipe
+from cala.training.run_dir import Progress
 
 EVAL_BATCH = 500  # images of up to EVAL_SIDE pixels, fewer of larger ones
 EVAL_SIDE = 84
@@ -61,7 +61,6 @@ class Trainer:
         model: Objective,
         data: BaseImages,
         recipe: Recipe,
-        augmentation: Augmentation,
         *,
         seed: int = 0,
         warm: bool = False,
@@ -70,8 +69,9 @@ class Trainer:
         compiled: bool = False,
         ranks: Ranks | None = None,
     ) -> None:
-        self.recipe, self.augmentation, self.seed, self.warm = recipe, augmentation, seed, warm
-        self.ranks = ranks or Single()
+        self.recipe, self.seed, self.warm = recipe, seed, warm
+        self.augmentation = augmentation(recipe)
+        self.ranks = ranks or Ranks()
         if self.ranks.world > 1 and not model.divisible:
             raise InputError(
                 "this method trains on episodes, which devices cannot share",
@@ -100,7 +100,6 @@ class Trainer:
         self.progress = Progress()
         self.best: dict[str, Tensor] = {}
         self.average: dict[str, Tensor] = {}
-        self._order = (-1, torch.empty(0))
 
     @property
     def steps_per_epoch(self) -> int:
@@ -117,16 +116,17 @@ class Trainer:
         after_epoch: Callable[[Trainer], None] = lambda trainer: None,
     ) -> bool:
         """Train to the end, or until `after_step` returns True; says whether it is the end."""
-        if self.progress.step == 0:
+        progress, total = self.progress, self.total_steps
+        if progress.step == 0:
             self.begin()
-        while self.progress.step < self.total_steps:
-            self._timed(lambda: self._step(self.progress.step))
-            self.progress.step += 1
-            if self.progress.step in (self._epoch_end(), self.total_steps):
+        while progress.step < total:
+            self._timed(lambda: self._step(progress.step))
+            progress.step += 1
+            if progress.step % self.steps_per_epoch == 0 or progress.step == total:
                 self._end_epoch()
                 after_epoch(self)
             if after_step(self):
-                return self.progress.step >= self.total_steps
+                return progress.step >= total
         return True
 
     def begin(self) -> None:
@@ -158,18 +158,12 @@ class Trainer:
         self.progress.seconds += spent
         self.progress.epoch_seconds += spent
 
-    def _epoch_end(self) -> int:
-        """The first step at or after this one that ends an epoch."""
-        return -(-self.progress.step // self.steps_per_epoch) * self.steps_per_epoch
-
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
         """Augmented, normalised images (views · b, 3, s, s) and labels (b,) of this rank."""
         epoch, place = divmod(step, self.steps_per_epoch)
-        if self._order[0] != epoch:
-            generator = seeded(self.seed, "order", epoch)
-            self._order = epoch, torch.randperm(len(self.data.train), generator=generator)
+        order = torch.randperm(len(self.data.train), generator=seeded(self.seed, "order", epoch))
         size = self.recipe.batch
-        rows = self._order[1][place * size : (place + 1) * size]
+        rows = order[place * size : (place + 1) * size]
         rows = self.model.rows(rows, self._labels, seeded(self.seed, "rows", step))
         views = self.model.views
         u = self.augmentation.draw(views * len(rows), seeded(self.seed, "augment", step))
@@ -177,14 +171,11 @@ class Trainer:
         rows = rows[mine].to(self.device)
         u = u.unflatten(0, (views, -1))[:, mine].flatten(0, 1).to(self.device)
         images = self.augmentation(self.data.train[rows.repeat(views)], u)
-        return self._input(
-            images, self.recipe.size_at(step / self.steps_per_epoch)
-        ), self.data.train_labels[rows]
+        side = self.recipe.size_at(step / self.steps_per_epoch)
+        return self._input(images, side), self.data.train_labels[rows]
 
     def _input(self, images: Tensor, size: int) -> Tensor:
-        inputs = self.recipe.transform.normalise(images)
-        if inputs.shape[-1] != size:
-            inputs = F.interpolate(inputs, size=(size, size), mode="bilinear", antialias=True)
+        inputs = resized(self.recipe.transform.normalise(images), size)
         return inputs.contiguous(memory_format=torch.channels_last)
 
     def _step(self, step: int) -> None:
@@ -292,13 +283,9 @@ class Trainer:
     def class_means(self) -> Tensor:
         """Means of unit embeddings of the training images, as unit vectors: (B, d)."""
         self.model.eval()
-        sums: Tensor | None = None
+        sums = torch.zeros(self.model.n_base, self.model.dim, device=self.device)
         for inputs, labels in self._plain(self.data.train, self.data.train_labels):
-            unit = F.normalize(self.model.encoder(inputs), dim=1)
-            if sums is None:
-                sums = unit.new_zeros(self.model.n_base, unit.shape[1])
-            sums.index_add_(0, labels, unit)
-        assert sums is not None
+            sums.index_add_(0, labels, F.normalize(self.model.encoder(inputs), dim=1))
         return F.normalize(sums, dim=1)
 
     def _plain(self, images: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -360,6 +347,13 @@ def centre(images: Tensor, transform: Transform) -> Tensor:
     """The middle `size` × `size` of images stored larger."""
     top, left = ((side - transform.size) // 2 for side in images.shape[1:3])
     return images[:, top : top + transform.size, left : left + transform.size]
+
+
+def resized(inputs: Tensor, size: int) -> Tensor:
+    """(n, 3, s, s) -> (n, 3, size, size)"""
+    if inputs.shape[-1] == size:
+        return inputs
+    return F.interpolate(inputs, size=(size, size), mode="bilinear", antialias=True)
 
 
 def seeded(seed: int, what: str, number: int) -> torch.Generator:

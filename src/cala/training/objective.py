@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from typing_extensions import Self
 
 from cala.training.recipes import Recipe
 
@@ -20,6 +19,8 @@ class Objective(nn.Module, ABC):
 
     What is random in `forward` comes from torch's own generator, which the loop seeds before every
     step; `rows` draws from the generator that it is given.
+
+    n_base, n_classes : number of base classes, and of all classes of the data set
     """
 
     #: Augmented views of each image that a step sees.
@@ -32,7 +33,11 @@ class Objective(nn.Module, ABC):
     wants_means: ClassVar[bool] = False
 
     encoder: nn.Module
-    n_base: int
+
+    def __init__(self, encoder: nn.Module, n_base: int, recipe: Recipe, n_classes: int) -> None:
+        super().__init__()
+        self.encoder, self.n_base = encoder, n_base
+        self.dim = int(encoder.dim)  # type: ignore[arg-type]
 
     def rows(self, shuffled: Tensor, labels: Tensor, generator: torch.Generator) -> Tensor:
         """Which training rows a step takes: (m,).
@@ -68,12 +73,18 @@ class Objective(nn.Module, ABC):
         return {}
 
     def groups(self, recipe: Recipe) -> list[dict[str, Any]]:
-        """Parameter groups; `factor` multiplies the learning rate."""
-        return [{"params": list(self.parameters()), "weight_decay": recipe.weight_decay}]
+        """Parameter groups; weight decay for all but a learned scale.
+
+        A group may have a `factor`, which multiplies the learning rate.
+        """
+        learned = [p for p in self.parameters() if p.requires_grad]
+        return [
+            {"params": [p for p in learned if p.dim()], "weight_decay": recipe.weight_decay},
+            {"params": [p for p in learned if not p.dim()], "weight_decay": 0.0},
+        ]
 
 
-#: encoder, number of base classes, recipe, number of all classes of the data set, and by name the
-#: numbers of the loss -> objective
+#: A class of objectives; numbers of its loss are given by name.
 MakeObjective = Callable[..., Objective]
 
 
@@ -94,19 +105,10 @@ class CosineClassifier(nn.Module):
 class BaseModel(Objective):
     """Cross-entropy over a cosine classifier with a learned scale."""
 
-    def __init__(
-        self, encoder: nn.Module, classifier: CosineClassifier, smoothing: float = 0.0
-    ) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.classifier = classifier
-        self.smoothing = smoothing
-        self.n_base = len(classifier.weight)
-
-    @classmethod
-    def make(cls, encoder: nn.Module, n_base: int, recipe: Recipe, n_classes: int) -> Self:
-        dim = int(encoder.dim)  # type: ignore[arg-type]
-        return cls(encoder, CosineClassifier(dim, n_base, recipe.scale), recipe.smoothing)
+    def __init__(self, encoder: nn.Module, n_base: int, recipe: Recipe, n_classes: int) -> None:
+        super().__init__(encoder, n_base, recipe, n_classes)
+        self.classifier = CosineClassifier(self.dim, n_base, recipe.scale)
+        self.smoothing = recipe.smoothing
 
     def forward(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         logits = self.logits(images)
@@ -125,12 +127,3 @@ class BaseModel(Objective):
     @property
     def scale(self) -> float:
         return float(self.classifier.scale.detach())
-
-    def groups(self, recipe: Recipe) -> list[dict[str, Any]]:
-        """Weight decay for all but the scale."""
-        scale = self.classifier.scale
-        others = [p for p in self.parameters() if p is not scale]
-        return [
-            {"params": others, "weight_decay": recipe.weight_decay},
-            {"params": [scale], "weight_decay": 0.0},
-        ]

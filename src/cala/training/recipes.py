@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -149,11 +150,13 @@ class Recipe:
         return replace(self, **changes)
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """As JSON has it: lists for tuples."""
+        found: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return found
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Recipe:
-        """The inverse of `as_dict`, after a way through JSON."""
+        """The inverse of `as_dict`; settings that are not given have their defaults."""
         known = {field.name for field in fields(cls)}
         given = {k: _tuples(v) for k, v in content.items() if k in known}
         return cls(**{**given, "transform": Transform.from_dict(content["transform"])})

@@ -1,29 +1,35 @@
-"""The folder of a training run: its files, its lock, and whose run it is."""
+"""The folder of a training run: its lock, its checkpoint, and whose run it is.
+
+Free of torch, so that commands can look into a folder before they import it.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cala.errors import InputError, install
-from cala.files import clear_leftovers, shown
-from cala.storage import locked_folder
+from cala import storage
+from cala.errors import DamagedFile, InputError, install
+from cala.files import clear_leftovers, reason, shown
 
-CHECKPOINT, ENCODER, LOG, CONFIG = (
-    "checkpoint.safetensors",
-    "encoder.safetensors",
-    "log.jsonl",
-    "config.json",
-)
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CHECKPOINT = "checkpoint.safetensors"
+ENCODER = "encoder.safetensors"
+LOG = "log.jsonl"
+CONFIG = "config.json"
+BEFORE_KINDS = 2  # the version of checkpoints that were written before storage files had kinds
 
 
 @contextmanager
 def locked_run(out: Path) -> Iterator[None]:
     """The folder for this process alone, created if need be; removes leftovers of killed ones."""
-    with locked_folder(out, "lock"):
+    with storage.locked_folder(out, "lock"):
         for name in (CHECKPOINT, ENCODER, LOG, CONFIG):
             clear_leftovers(out / name)
         yield
@@ -68,6 +74,64 @@ def _differences(found: dict[str, Any], wanted: dict[str, Any], above: str = "")
 def _short(value: Any) -> str:
     text = json.dumps(value)
     return shown(text if len(text) < 100 else f"{text[:97]}…")
+
+
+@dataclass
+class Progress:
+    """Where a run stands.
+
+    step : steps done; epoch_loss, epoch_correct, epoch_images : sums of the epoch under way
+    best, best_epoch : highest validation accuracy and its epoch, for `selection="validation"`
+    seconds, cpu_seconds : spent training, over all parts of an interrupted run
+    """
+
+    step: int = 0
+    epoch_loss: float = 0.0
+    epoch_correct: int = 0
+    epoch_images: int = 0
+    epoch_seconds: float = 0.0
+    best: float = -1.0
+    best_epoch: int = -1
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    log: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Checkpoint(NamedTuple):
+    """A run that was interrupted; `config` must be the same for it to be continued."""
+
+    tensors: dict[str, Tensor]
+    config: dict[str, Any]
+    progress: Progress
+
+
+def save_checkpoint(
+    path: Path, tensors: dict[str, Tensor], config: dict[str, Any], progress: Progress
+) -> None:
+    """Write a checkpoint; if that fails, the one before stays."""
+    arrays = {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}
+    storage.write(path, "checkpoint", {"config": config, "progress": asdict(progress)}, arrays)
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Read what `save_checkpoint` wrote."""
+    import torch
+
+    meta, arrays = storage.read(path, "checkpoint", old=_old_meta)
+    try:
+        config, progress = dict(meta["config"]), Progress(**meta["progress"])
+    except (KeyError, TypeError, ValueError) as error:
+        fix = storage.KINDS["checkpoint"].fix
+        raise DamagedFile(shown(path), reason(error), fix) from error
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    return Checkpoint(tensors, config, progress)
+
+
+def _old_meta(header: dict[str, str]) -> dict[str, Any]:
+    meta: dict[str, Any] = json.loads(header["cala"])
+    if meta["version"] != BEFORE_KINDS:
+        raise ValueError(f"it has version {meta['version']}: finish it with the cala that began it")
+    return meta
 
 
 def epoch_events(folder: Path) -> Callable[[dict[str, Any]], None]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from cala.data.images import ImageSet
 from cala.encoders.registry import ARCHITECTURES, ENCODERS
@@ -20,18 +20,8 @@ from cala.encoders.weights import load_weights, read_weights, save_encoder
 from cala.errors import InputError
 from cala.files import reason, sha256, shown, write_text
 from cala.registry import check_choice
-from cala.training.augment import (
-    Augmentation,
-    ColourJitter,
-    Cutout,
-    Flip,
-    Grey,
-    PadCrop,
-    ResizedCrop,
-    Sometimes,
-)
-from cala.training.checkpoint import Progress, load_checkpoint, save_checkpoint
-from cala.training.devices import Ranks, Single
+from cala.training import run_dir
+from cala.training.devices import Ranks
 from cala.training.images import (
     Advance,
     BaseRows,
@@ -42,17 +32,7 @@ from cala.training.images import (
 )
 from cala.training.loop import BaseImages, Diverged, Trainer, own_random, seeded
 from cala.training.objective import BaseModel, MakeObjective, Objective
-from cala.training.policy import Policy
 from cala.training.recipes import Recipe
-from cala.training.run_dir import (
-    CHECKPOINT,
-    CONFIG,
-    ENCODER,
-    LOG,
-    begun_error,
-    check_same,
-    locked_run,
-)
 
 SELECTIONS = ("last", "validation")
 TIMED_STEPS = 8
@@ -83,14 +63,14 @@ class BaseSession:
     selection: str = "last"
     init: Path | None = None
     method: str | None = None
-    objective: MakeObjective = BaseModel.make
+    objective: MakeObjective = BaseModel
     loss: Mapping[str, Any] = field(default_factory=dict)
     budget: float | None = None
     device: str = "cpu"
     autocast: torch.dtype | None = None
     compiled: bool = False
     minutes: float = 5.0
-    ranks: Ranks = field(default_factory=Single)
+    ranks: Ranks = field(default_factory=Ranks)
 
     def __post_init__(self) -> None:
         check_choice("selection", self.selection, SELECTIONS)
@@ -125,14 +105,10 @@ class BaseSession:
     @cached_property
     def config(self) -> dict[str, Any]:
         """What must be equal for a run to be continued."""
-        own = {} if self.method is None else {"method": self.method}
-        numbers = {"loss": dict(self.loss)} if self.loss else {}
-        spent = {} if self.budget is None else {"budget": self.budget}
+        options = {"method": self.method, "loss": dict(self.loss) or None, "budget": self.budget}
         return {
-            **own,
-            **numbers,
-            **spent,
-            "recipe": _plain(self.recipe),
+            **{name: value for name, value in options.items() if value is not None},
+            "recipe": self.recipe.as_dict(),
             "dataset": self.images.name,
             "images": self.images.fingerprint,
             "base": self.n_base,
@@ -167,12 +143,12 @@ def train_base(
             field="batch",
         )
     make_model(session)  # what cannot be made is said before anything is read or written
-    with locked_run(session.out) if session.ranks.rank == 0 else nullcontext():
+    with run_dir.locked_run(session.out) if session.ranks.rank == 0 else nullcontext():
         begun = _begun(session, resume)
         if begun is not None:
             if session.budget is not None:  # decided once
-                session = session.lasting(begun.epochs)
-            check_same(begun.config, session.config, session.out / CHECKPOINT)
+                session = session.lasting(begun.config["recipe"]["epochs"])
+            run_dir.check_same(begun.config, session.config, session.out / run_dir.CHECKPOINT)
         _check_same_start(session, begun)
         provenance = init_provenance(session.init, session.images, rows)
         data = load_base(session.images, rows, session.recipe, loading)
@@ -204,7 +180,7 @@ def train_base(
             ) from None
         writer.encoder(rows)
     session.ranks.wait()
-    return session.out / ENCODER
+    return session.out / run_dir.ENCODER
 
 
 def make_trainer(session: BaseSession, data: BaseImages) -> Trainer:
@@ -212,7 +188,6 @@ def make_trainer(session: BaseSession, data: BaseImages) -> Trainer:
         make_model(session),
         data,
         session.recipe,
-        augmentation(session.recipe),
         seed=session.seed,
         warm=session.init is not None,
         device=session.device,
@@ -235,39 +210,20 @@ def epochs_within(session: BaseSession, data: BaseImages) -> float:
     return max(1.0, left // max(each, 1e-6)) / trainer.steps_per_epoch
 
 
-@dataclass(frozen=True)
-class Begun:
-    """A run that was interrupted."""
-
-    tensors: dict[str, Tensor]
-    config: dict[str, Any]
-    progress: Progress
-
-    @property
-    def epochs(self) -> float:
-        return float(self.config["recipe"]["epochs"])
-
-
-def _begun(session: BaseSession, resume: bool) -> Begun | None:
+def _begun(session: BaseSession, resume: bool) -> run_dir.Checkpoint | None:
     """The run in the folder, None where there is none."""
-    checkpoint = session.out / CHECKPOINT
+    checkpoint = session.out / run_dir.CHECKPOINT
     if not checkpoint.exists():
         return None
     if not resume:
-        raise begun_error(session.out)
-    tensors, config, progress = load_checkpoint(checkpoint)
+        raise run_dir.begun_error(session.out)
+    begun = run_dir.load_checkpoint(checkpoint)
     # A setting that the run did not know yet has its default, which changes nothing.
-    config["recipe"] = _plain(Recipe.from_dict(config["recipe"]))
-    return Begun(tensors, config, progress)
+    begun.config["recipe"] = Recipe.from_dict(begun.config["recipe"]).as_dict()
+    return begun
 
 
-def _plain(recipe: Recipe) -> dict[str, Any]:
-    """As it is after a way through JSON."""
-    found: dict[str, Any] = json.loads(json.dumps(recipe.as_dict()))
-    return found
-
-
-def _check_same_start(session: BaseSession, begun: Begun | None) -> None:
+def _check_same_start(session: BaseSession, begun: run_dir.Checkpoint | None) -> None:
     """Raise on all processes unless all of them continue at the same step."""
     step = 0 if begun is None else begun.progress.step
     found = session.ranks.total(torch.tensor([step, step**2], dtype=torch.float64))
@@ -291,7 +247,7 @@ class _Writer:
         self.written = time.monotonic()
         self.step = trainer.progress.step  # of the checkpoint in the folder, 0 for none
         if self.first:
-            write_text(session.out / CONFIG, json.dumps(session.config, indent=1) + "\n")
+            write_text(session.out / run_dir.CONFIG, json.dumps(session.config, indent=1) + "\n")
 
     def due(self) -> bool:
         return time.monotonic() - self.written > 60 * self.session.minutes
@@ -303,10 +259,12 @@ class _Writer:
         if not self.first:
             return
         out, progress = self.session.out, self.trainer.progress
-        save_checkpoint(out / CHECKPOINT, self.trainer.tensors(), self.session.config, progress)
+        run_dir.save_checkpoint(
+            out / run_dir.CHECKPOINT, self.trainer.tensors(), self.session.config, progress
+        )
         self.step = progress.step
         lines = [json.dumps(line, allow_nan=False) + "\n" for line in progress.log]
-        write_text(out / LOG, "".join(lines))
+        write_text(out / run_dir.LOG, "".join(lines))
 
     def kept(self) -> str:
         if not self.step:
@@ -332,7 +290,7 @@ class _Writer:
         some = train.digests(rows.train[order[:TRAINED].numpy()])
         classes = [*session.images.classes[: session.n_base], *self.provenance.classes]
         save_encoder(
-            session.out / ENCODER,
+            session.out / run_dir.ENCODER,
             model.encoder,
             architecture=session.recipe.encoder,
             transform=session.recipe.transform,
@@ -345,9 +303,7 @@ class _Writer:
                 "classes": list(dict.fromkeys(classes)),
                 "selection": session.selection,
                 "epochs": trainer.recipe.epochs,
-                "validation": (trainer.progress.log[-1] if trainer.progress.log else {}).get(
-                    "validation"
-                ),
+                "validation": trainer.progress.log[-1].get("validation"),
                 "minutes": round(trainer.progress.seconds / 60, 1),
                 "cpu_minutes": round(trainer.progress.cpu_seconds / 60, 1),
             },
@@ -366,26 +322,6 @@ def make_model(session: BaseSession) -> Objective:
         tensors = read_weights(session.init)
         load_weights(encoder, tensors, shown(session.init), session.recipe.encoder)
     return objective
-
-
-def augmentation(recipe: Recipe) -> Augmentation:
-    """The recipe's operations, in the order in which the field applies them."""
-    operations: list[Any] = []
-    if recipe.augment == "crop":
-        operations += [PadCrop(recipe.pad), Flip()]
-    elif recipe.augment == "resized-crop":
-        operations += [ResizedCrop(recipe.transform.size, recipe.area), Flip()]
-    if recipe.jitter:
-        jitter = ColourJitter(recipe.jitter, recipe.jitter, recipe.jitter)
-        whole = recipe.jittered == 1
-        operations.append(jitter if whole else Sometimes(jitter, recipe.jittered))
-    if recipe.grey:
-        operations.append(Sometimes(Grey(), recipe.grey))
-    if recipe.policy:
-        operations.append(Policy(recipe.policy))
-    if recipe.cutout:
-        operations.append(Cutout(recipe.cutout))
-    return Augmentation(tuple(operations))
 
 
 def _named(init: Path) -> dict[str, str]:

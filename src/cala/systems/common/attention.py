@@ -15,7 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from cala.systems.common.objectives import SystemObjective
+from cala.training.objective import Objective
+from cala.training.recipes import Recipe
 
 SCALE = 16.0  # of the logits that are learned with it
 NAME = "attention."  # what the names of its tensors begin with, beside an encoder
@@ -133,12 +134,11 @@ class SetAttention(nn.Module):
         """`cosines` where every query has prototypes of its own: (n, C, d), (n, d) -> (n, C)."""
         step = max(1, SCORES // (sets.shape[1] * max(sets.shape[1], self.dim)))
         pairs = zip(sets.split(step), queries.split(step), strict=True)
-        return torch.cat(
-            [self._attended(own, one[:, None], dropping=False)[:, 0] for own, one in pairs]
-        )
+        found = [self._attended(own, one[:, None], dropping=False) for own, one in pairs]
+        return torch.cat(found)[:, 0]
 
 
-class AttentionObjective(SystemObjective):
+class AttentionObjective(Objective):
     """Template: attention and encoder learn in episodes.
 
     The encoder's batch statistics stay as they are: single shots are not a batch of images.
@@ -147,10 +147,9 @@ class AttentionObjective(SystemObjective):
     divisible: ClassVar[bool] = False
     wants_means: ClassVar[bool] = True
 
-    def __init__(self, encoder: nn.Module, n_base: int) -> None:
-        super().__init__()
-        self.encoder, self.n_base = encoder, n_base
-        self.attention = SetAttention(int(encoder.dim))  # type: ignore[arg-type]
+    def __init__(self, encoder: nn.Module, n_base: int, recipe: Recipe, n_classes: int) -> None:
+        super().__init__(encoder, n_base, recipe, n_classes)
+        self.attention = SetAttention(self.dim)
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
@@ -159,8 +158,3 @@ class AttentionObjective(SystemObjective):
 
     def parts(self) -> dict[str, Tensor]:
         return {NAME + k: v for k, v in self.attention.state_dict().items()}
-
-
-def replaced(rows: Tensor, at: Tensor, by: Tensor) -> Tensor:
-    """Unit rows (C, d) with those at (m,) replaced by the unit vectors of others (m, d)."""
-    return rows.index_copy(0, at, F.normalize(by, dim=-1))

@@ -27,11 +27,8 @@ class ExemplarMean(NearestMean):
 
     def _fit_table(self, data: BaseData, rows: Array | None = None) -> None:
         super()._fit_table(data, rows)
-        chosen = np.ones(len(data), dtype=bool)
-        if rows is not None:
-            chosen[:] = False
-            chosen[rows] = True
-        grouped = data.rows.where(chosen)
+        every = np.arange(len(data))
+        grouped = data.rows.where(np.isin(every, every if rows is None else rows))
         picked = []
         for own in np.split(grouped.order, np.cumsum(grouped.counts)[:-1]):
             unit = self.embed(data.features[own])[:, : self.dim]

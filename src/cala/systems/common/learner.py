@@ -25,7 +25,7 @@ from cala.core.rows import Array
 from cala.encoders.transform import Transform
 from cala.heads.nearest_mean import NearestMean
 from cala.training.augment import Augmentation
-from cala.training.loop import centre, seeded
+from cala.training.loop import centre, resized, seeded
 
 BATCH = 250  # images that are encoded at once
 HIDDEN_MOST = 2**28  # numbers: 1 GB of half-way embeddings are kept
@@ -115,15 +115,16 @@ class Learner(ABC):
     def _logits(self, unit: Tensor, base: Array) -> Tensor:
         """`logits`, as a tensor."""
 
-    @abstractmethod
-    def tensors(self) -> list[Tensor]:
-        """What it keeps for the next session beside encoder, rows and base branch: memory."""
-
     @property
     def bytes(self) -> int:
-        """Size of all that a session needs from the one before it."""
-        held: list[Any] = [*self.encoder.state_dict().values(), self.rows, *self.tensors()]
-        return sum(each.nbytes for each in [*held, *self.head.state()["tensors"].values()])
+        """Size of all that a session needs from the one before it: networks, tensors, head."""
+        held: list[Any] = [*self.head.state()["tensors"].values()]
+        for own in vars(self).values():
+            if isinstance(own, nn.Module):
+                held += own.state_dict().values()
+            elif isinstance(own, Tensor):
+                held.append(own)
+        return sum(each.nbytes for each in held)
 
     # Images that are encoded again after every session.
 
@@ -172,10 +173,7 @@ class Learner(ABC):
         return self._input(self.start.augmentation(pictures.to(self.device), u))
 
     def _input(self, images: Tensor) -> Tensor:
-        inputs, size = self.start.transform.normalise(images), self.start.transform.size
-        if inputs.shape[-1] == size:
-            return inputs
-        return F.interpolate(inputs, size=(size, size), mode="bilinear", antialias=True)
+        return resized(self.start.transform.normalise(images), self.start.transform.size)
 
     def scores(self, features: Tensor, rows: Tensor) -> Tensor:
         """s·cos of embeddings (n, d) to rows (C, d), both of any length."""
@@ -217,8 +215,15 @@ def upper(encoder: nn.Module, hidden: Tensor) -> Tensor:
     return encoder.upper(hidden)  # type: ignore[operator]
 
 
-def nesterov(groups: list[dict[str, object]], lr: float, decay: float) -> torch.optim.SGD:
-    return torch.optim.SGD(groups, lr=lr, momentum=0.9, nesterov=True, weight_decay=decay)
+def nesterov(parameters: list[nn.Parameter], lr: float, decay: float) -> torch.optim.SGD:
+    return torch.optim.SGD(parameters, lr=lr, momentum=0.9, nesterov=True, weight_decay=decay)
+
+
+def descend(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
+    """One step down the gradient of a loss."""
+    optimiser.zero_grad(set_to_none=True)
+    loss.backward()
+    optimiser.step()
 
 
 def distillation(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:

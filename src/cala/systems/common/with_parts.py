@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeVar
 
+import numpy as np
+import torch
+from torch import nn
 from typing_extensions import Self, Unpack
 
 from cala.core.rows import Array
@@ -16,6 +19,8 @@ from cala.heads.nearest_mean import ClassMeans
 from cala.heads.table import ScaledOptions, part_of
 
 PREFIX = "part."
+
+Module = TypeVar("Module", bound=nn.Module)
 
 
 class HeadWithParts(ClassMeans):
@@ -88,3 +93,14 @@ class HeadWithParts(ClassMeans):
         self.parts = part_of(state["tensors"], PREFIX)
         super()._restore(state)
         self._take_parts()
+
+
+def network(
+    make: Callable[[], Module], arrays: Mapping[str, Array], prefix: str, dtype: np.dtype[Any]
+) -> Module:
+    """A network, not to be trained, of the arrays whose names begin with the prefix."""
+    with torch.device("meta"):
+        module = make()
+    tensors = {k: torch.tensor(arrays[prefix + k].astype(dtype)) for k in module.state_dict()}
+    module.load_state_dict(tensors, assign=True)
+    return module.eval().requires_grad_(False)
