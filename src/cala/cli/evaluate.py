@@ -105,4 +105,5 @@ def _print_unknown(found: Evaluation, strangers: list[str]) -> None:
         typer.echo(f"  {share} of {judged.strange_photos:,} photos called unknown")
     if judged.auroc == judged.auroc:
         passing = percent(judged.fpr95)
-        typer.echo(f"  AUROC {judged.auroc:.3f}; {passing} pass where 95 % of the others do")
+        found = f"AUROC {judged.auroc:.3f}; {passing} of strangers pass where 95 % of the others do"
+        typer.echo(f"  {found}")

@@ -42,7 +42,8 @@ class FitOptions:
         0.05, help="Fraction of photos of known classes that may be called unknown."
     )
     fakes: str = typer.Option(
-        "image", help="image: mix up to 2,000 images; a number: up to that many; feature: none."
+        "image",
+        help="How to make fake classes: image mixes up to 2,000 photos, a number up to that many; feature mixes embeddings.",
     )
     tta: str = typer.Option("none", help="flip: use the mirror image of each photo too.")
     shot_views: int = SHOT_VIEWS

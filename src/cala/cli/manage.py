@@ -86,7 +86,7 @@ def tune(
         None, help="accuracy: get most photos right; harmonic: treat known and new classes alike."
     ),
     max_base_loss: float | None = typer.Option(
-        None, help="Favour new classes as far as this loss of accuracy on known ones allows."
+        None, help="Favour new classes while known classes lose at most this accuracy."
     ),
     delta: float | None = typer.Option(None, help="Value to add to the logits of all new classes."),
     reject: float | None = REJECT,

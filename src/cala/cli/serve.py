@@ -20,19 +20,19 @@ def serve(
     token: str = typer.Option(
         "",
         envvar="CALA_TOKEN",
-        help="Token for asking and teaching. Other users can see options, so prefer CALA_TOKEN.",
+        help="Token that allows predicting and teaching. Other users can see options, so prefer CALA_TOKEN.",
         show_default=False,
         show_envvar=True,
     ),
     read_token: str = typer.Option(
         "",
         envvar="CALA_READ_TOKEN",
-        help="Token for asking, but not for teaching.",
+        help="Token that allows predicting only.",
         show_default=False,
         show_envvar=True,
     ),
     allow_host: list[str] = typer.Option(
-        [], help="A host name that browsers may reach it by, such as birds.example."
+        [], help="Host name to accept in requests, such as birds.example (repeatable)."
     ),
     thumbnails: bool = typer.Option(
         True, help="Keep small copies of taught photos beside the model, for the page."

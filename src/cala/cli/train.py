@@ -43,7 +43,10 @@ class TrainOptions:
     encoder: str | None = typer.Option(None, help="Architecture, instead of the recipe's.")
     base: int | None = shared.BASE_CLASSES
     holdout: int = typer.Option(
-        0, min=0, help="Images per base class to hold out, for validation and fair base queries."
+        0,
+        min=0,
+        help="Images per base class to keep out of training; they validate the encoder, and "
+        "adapters use them as unseen base images.",
     )
     kind: str | None = shared.KIND
     test: float | None = shared.TEST

@@ -158,10 +158,12 @@ def check_number(
     whole: bool = False,
     above: bool = False,
     below: bool = False,
+    example: float | None = None,
 ) -> float:
     """A finite number from `low` to `high`, of any type but bool.
 
     whole : it has no fraction; above, below : `low` itself, `high` itself is not allowed
+    example : a usual value, for the error
 
     >>> check_number("alpha", 0.5, 0, 1)
     0.5
@@ -173,6 +175,7 @@ def check_number(
         kind = "a whole number" if whole else "a finite number"
         bounds = [f"{'greater than' if above else 'at least'} {low:g}"] if low > -math.inf else []
         bounds += [f"{'below' if below else 'at most'} {high:g}"] if high < math.inf else []
+        bounds += [] if example is None else [f"such as {example:g}"]
         raise InputError(f"{name} is {value!r}", f"give {', '.join([kind, *bounds])}", field=name)
     return number
 

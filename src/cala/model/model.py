@@ -481,8 +481,8 @@ def load(
 
 #: Limits of options; a fraction is below 1, since `1` is almost always meant as 1 %.
 LIMITS: dict[str, dict[str, Any]] = {
-    "max_base_loss": {"low": 0, "high": 1, "below": True},
-    "reject": {"low": 0, "high": 1, "below": True},
+    "max_base_loss": {"low": 0, "high": 1, "below": True, "example": 0.01},
+    "reject": {"low": 0, "high": 1, "below": True, "example": 0.05},
     "delta": {"low": -1000, "high": 1000},
 }
 
