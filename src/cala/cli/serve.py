@@ -20,7 +20,8 @@ def serve(
     token: str = typer.Option(
         "",
         envvar="CALA_TOKEN",
-        help="Token that allows predicting and teaching. Other users can see options, so prefer CALA_TOKEN.",
+        help="Token that allows predicting and teaching. Other users can see options: prefer "
+        "CALA_TOKEN.",
         show_default=False,
         show_envvar=True,
     ),
