@@ -43,7 +43,8 @@ class FitOptions:
     )
     fakes: str = typer.Option(
         "image",
-        help="How to make fake classes: image mixes up to 2,000 photos, a number up to that many; feature mixes embeddings.",
+        help="How to make fake classes: image mixes up to 2,000 photos, a number up to that many, "
+        "feature mixes embeddings.",
     )
     tta: str = typer.Option("none", help="flip: use the mirror image of each photo too.")
     shot_views: int = SHOT_VIEWS
