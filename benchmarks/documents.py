@@ -172,6 +172,14 @@ TABLES = {
             Row("`cala-literal` (Eq. 9 as printed)", "cub200-methods:cala-literal", ("–",)),
         ),
     ),
+    "cub200-288": Document(
+        MEASURED,
+        (
+            *three("cub200-288", "cosine"),
+            *three("cub200-288-whitened", "whitened"),
+            Row("`cala-plus`", "cub200-288:cala-plus"),
+        ),
+    ),
     "cub200-adapted": Document(
         MEASURED,
         (

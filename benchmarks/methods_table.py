@@ -155,9 +155,10 @@ def main() -> None:
         "",
         *differences(results, draws),
     ]
-    if "nearest-mean" in results.methods and len(by_host(results.methods)) > 1:
+    others = hosts(results, draws) if "nearest-mean" in results.methods else []
+    if len(others) > 2:
         title = "Hosts without an adapter against nearest mean, paired over draws:"
-        text += ["", title, "", *hosts(results, draws)]
+        text += ["", title, "", *others]
     page = options.out.with_suffix(".md")
     before = page.read_text("utf-8").split(MARK)[0] if page.exists() else ""
     page.write_text(f"{before}{MARK}\n\n" + "\n".join(text) + "\n", "utf-8")
