@@ -105,5 +105,5 @@ def _print_unknown(found: Evaluation, strangers: list[str]) -> None:
         typer.echo(f"  {share} of {judged.strange_photos:,} photos called unknown")
     if judged.auroc == judged.auroc:
         passing = percent(judged.fpr95)
-        found = f"AUROC {judged.auroc:.3f}; {passing} of strangers pass where 95 % of the others do"
-        typer.echo(f"  {found}")
+        line = f"AUROC {judged.auroc:.3f}; {passing} of strangers pass where 95 % of the others do"
+        typer.echo(f"  {line}")
