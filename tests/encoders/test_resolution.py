@@ -38,8 +38,12 @@ def test_it_means_the_same_in_another_folder(file, monkeypatch):
     assert located("size:24:encoder.safetensors") == f"size:24:{file / 'encoder.safetensors'}"
 
 
-@pytest.mark.parametrize("uri", ["size:", "size:24", "size:x:y", "size:0:y", "size:9999:y"])
-def test_bad_sizes(uri):
+@pytest.mark.parametrize(
+    "rest",
+    ["", "24", "x:y", "0:y", "9:y", "9999:y", "024:y", "٢٤:y", "9" * 5000 + ":y", "24:size:32:y"],
+)
+def test_bad_sizes(rest):
+    uri = f"size:{rest}"
     with pytest.raises(InputError) as error:
         load_encoder(uri)
     assert error.value.field == "encoder"

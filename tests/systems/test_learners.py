@@ -384,3 +384,12 @@ def test_a_run_says_what_was_short(source, tmp_path):
     assert again["trained_in_sessions"] == ["bidist"]
     assert again["few_draws"] == ["random:0"]
     assert load_run(out).notes == []
+
+
+def test_another_size_than_the_sessions_have_is_refused(source):
+    from cala.encoders.resolution import at_size
+
+    larger = replace(source, encoder=at_size(source.encoder, source.encoder.transform.size + 8))
+    with pytest.raises(InputError) as error:
+        check_images("bidist", larger)
+    assert error.value.field == "encoder"

@@ -74,6 +74,13 @@ def check_images(host: str, source: Source) -> None:
             f"give --encoder {host}=DIR, a ResNet that `cala train` made",
             field="encoder",
         )
+    side = source.encoder.about["recipe"]["transform"]["size"]
+    if source.encoder.transform.size != side:
+        raise InputError(
+            f"{host} trains its encoder on images of {side} × {side} pixels in every session",
+            "omit size:",
+            field="encoder",
+        )
 
 
 class SessionPlayer:

@@ -7,6 +7,7 @@ and take longer, in proportion to their area.
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import replace
 
 import torch
@@ -14,20 +15,22 @@ import torch
 from cala.encoders.base import Encoder, one_line
 from cala.encoders.registry import Device, load_encoder
 from cala.errors import InputError
+from cala.files import shown
 
-MOST = 1024
+LEAST, MOST = 16, 1024
 
 
 def load_size(rest: str, device: Device = "cpu") -> Encoder:
     """Load `size:S:NAME`: the encoder NAME on images of S × S pixels."""
-    text, colon, name = rest.partition(":")
-    if not (text.isdecimal() and colon and name and 1 <= int(text) <= MOST):
+    text, _, name = rest.partition(":")
+    side = int(text) if re.fullmatch("[1-9][0-9]{1,3}", text) else 0
+    if not LEAST <= side <= MOST or not name or name.startswith("size:"):
         raise InputError(
-            f"size:{rest} is not size:S:NAME with S from 1 to {MOST}",
+            f"size:{shown(rest)} is not size:S:NAME with S from {LEAST} to {MOST}",
             "write it as size:288:efficientnet-lite0",
             field="encoder",
         )
-    return at_size(load_encoder(name, device), int(text))
+    return at_size(load_encoder(name, device), side)
 
 
 def at_size(encoder: Encoder, size: int) -> Encoder:
