@@ -242,7 +242,8 @@ def test_a_photo_that_cannot_be_read_is_named(nodes, inside, tmp_path):
     for where in ((), ("--on", "ray")):
         code, _, err = inside("encode", images, "-o", tmp_path / "x.shards", *ENCODE, *where)
         assert code == 2
-        assert "3.png: not an image of a known format, or damaged: fix it, or skip" in err
+        assert "3.png: not an image of a known format, or damaged" in err
+        assert "--skip-bad" in err
 
 
 def test_each_image_once_though_a_node_is_killed(nodes, inside, tmp_path, monkeypatch):
