@@ -19,6 +19,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from methods_table import QUOTED
+
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs/results"
 DOCUMENTS = ("README.md", "REPRODUCIBILITY.md")
@@ -33,16 +35,18 @@ def summary(name: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Row:
-    """label : first cell; source : FILE:METHOD; before, after : cells around the numbers"""
+    """label : first cell; source : FILE:METHOD; paper : what the paper prints for it"""
 
     label: str
     source: str
-    before: tuple[str, ...] = ()
-    after: tuple[str, ...] = ()
+    paper: str = "–"
+
+    @property
+    def method(self) -> str:
+        return self.source.partition(":")[2]
 
     def figures(self, group: str) -> dict[str, Any]:
-        file, _, method = self.source.partition(":")
-        found: dict[str, Any] = summary(file)[group][method]
+        found: dict[str, Any] = summary(self.source.partition(":")[0])[group][self.method]
         return found
 
 
@@ -81,11 +85,16 @@ def gain(name: str) -> Cell:
     return cell
 
 
-@dataclass(frozen=True)
-class Document:
-    """A table: headings with a cell each, or None where the rows' own cells stand."""
+def quoted(dataset: str) -> Cell:
+    """What the authors of the method print for it."""
+    return lambda row: QUOTED[dataset].get(row.method, "–")
 
-    columns: tuple[tuple[str, Cell | None], ...]
+
+@dataclass(frozen=True)
+class MarkdownTable:
+    """Headings, each with the function that makes its cells, and rows."""
+
+    columns: tuple[tuple[str, Cell], ...]
     rows: tuple[Row, ...]
     first: str = "method"
 
@@ -93,8 +102,7 @@ class Document:
         lines = [" | ".join(["", self.first, *(h for h, _ in self.columns), ""]).strip()]
         lines.append("|---" * (len(self.columns) + 1) + "|")
         for row in self.rows:
-            own = iter((*row.before, *row.after))
-            cells = [next(own) if cell is None else cell(row) for _, cell in self.columns]
+            cells = [cell(row) for _, cell in self.columns]
             lines.append(" | ".join(["", row.label, *cells, ""]).strip())
         return "\n".join(lines) + "\n"
 
@@ -116,17 +124,17 @@ MEASURED = (
     ("last, against nearest mean", gain("last")),
     ("HM, against nearest mean", gain("hm")),
 )
-PUBLISHED = (("published, last / avg", None), *MEASURED)
+PAPER = ("paper, last / avg", lambda row: row.paper)
 
 
 def three(file: str, metric: str) -> tuple[Row, ...]:
     """Nearest mean, LA and CALA of one run."""
     names = {"nearest-mean": "nearest mean", "la": "LA", "cala": "CALA"}
-    return tuple(Row(f"{n}, {metric}", f"{file}:{m}", ("–",)) for m, n in names.items())
+    return tuple(Row(f"{n}, {metric}", f"{file}:{m}") for m, n in names.items())
 
 
 TABLES = {
-    "readme-cosine": Document(
+    "readme-cosine": MarkdownTable(
         FRONT,
         (
             Row("nearest mean", f"{CIFAR}:nearest-mean"),
@@ -135,7 +143,7 @@ TABLES = {
             Row("**cala-plus**, and `auto`, which chooses it here", f"{CIFAR}:cala-plus"),
         ),
     ),
-    "readme-whitened": Document(
+    "readme-whitened": MarkdownTable(
         FRONT,
         (
             Row("nearest mean", f"{WHITE}:nearest-mean"),
@@ -146,33 +154,33 @@ TABLES = {
         ),
         first="method, whitened",
     ),
-    "cifar100": Document(
-        (("paper, last / avg", None), *MEASURED),
+    "cifar100": MarkdownTable(
+        (PAPER, *MEASURED),
         (
-            Row("frozen baseline (`nearest-mean`)", f"{CIFAR}:nearest-mean", ("55.42 / 67.11",)),
-            Row("LA-fscil (`la`)", f"{CIFAR}:la", ("not printed for CIFAR-100",)),
-            Row("CALA, γ = 1 at inference", "cifar100-gamma1:cala", ("55.59 / 67.16",)),
-            Row("CALA, γ = 10 (`cala`)", f"{CIFAR}:cala", ("56.64 / 67.92",)),
-            Row("CALA, γ = 100 at inference", "cifar100-gamma100:cala", ("26.53 / 42.31",)),
-            Row("nearest mean, whitened", f"{WHITE}:nearest-mean", ("–",)),
-            Row("LA, whitened", f"{WHITE}:la", ("–",)),
-            Row("CALA, whitened", f"{WHITE}:cala", ("–",)),
-            Row("`cala-plus`", f"{CIFAR}:cala-plus", ("–",)),
+            Row("frozen baseline (`nearest-mean`)", f"{CIFAR}:nearest-mean", "55.42 / 67.11"),
+            Row("LA-fscil (`la`)", f"{CIFAR}:la", "not printed for CIFAR-100"),
+            Row("CALA, γ = 1 at inference", "cifar100-gamma1:cala", "55.59 / 67.16"),
+            Row("CALA, γ = 10 (`cala`)", f"{CIFAR}:cala", "56.64 / 67.92"),
+            Row("CALA, γ = 100 at inference", "cifar100-gamma100:cala", "26.53 / 42.31"),
+            Row("nearest mean, whitened", f"{WHITE}:nearest-mean"),
+            Row("LA, whitened", f"{WHITE}:la"),
+            Row("CALA, whitened", f"{WHITE}:cala"),
+            Row("`cala-plus`", f"{CIFAR}:cala-plus"),
         ),
     ),
-    "cub200": Document(
-        PUBLISHED,
+    "cub200": MarkdownTable(
+        (("published, last / avg", quoted("cub200")), *MEASURED),
         (
             *three("cub200-methods", "cosine"),
             *three("cub200-whitened", "whitened"),
-            Row("`cala-plus`", "cub200-methods:cala-plus", ("–",)),
-            Row("TEEN", "cub200-methods:teen", ("59.31 / 66.63",)),
-            Row("GKEAL", "cub200-methods:gkeal", ("58.67 / 66.35",)),
-            Row("iCaRL\\*", "cub200-methods:icarl-star", ("–",)),
-            Row("`cala-literal` (Eq. 9 as printed)", "cub200-methods:cala-literal", ("–",)),
+            Row("`cala-plus`", "cub200-methods:cala-plus"),
+            Row("TEEN", "cub200-methods:teen"),
+            Row("GKEAL", "cub200-methods:gkeal"),
+            Row("iCaRL\\*", "cub200-methods:icarl-star"),
+            Row("`cala-literal` (Eq. 9 as printed)", "cub200-methods:cala-literal"),
         ),
     ),
-    "cub200-288": Document(
+    "cub200-288": MarkdownTable(
         MEASURED,
         (
             *three("cub200-288", "cosine"),
@@ -180,7 +188,7 @@ TABLES = {
             Row("`cala-plus`", "cub200-288:cala-plus"),
         ),
     ),
-    "cub200-adapted": Document(
+    "cub200-adapted": MarkdownTable(
         MEASURED,
         (
             *three("cub200-adapted", "cosine"),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -96,13 +95,14 @@ def test_the_embeddings_page_runs(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["README.md", "REPRODUCIBILITY.md"])
-def test_tables_are_those_of_the_run_summaries(name):
-    path = ROOT / "benchmarks/documents.py"
-    spec = importlib.util.spec_from_file_location("documents", path)
-    documents = sys.modules["documents"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(documents)
+def test_tables_are_those_of_the_run_summaries(name, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    import documents
+
     text = (ROOT / name).read_text("utf-8")
     assert documents.MARKED.search(text)
     assert documents.filled(text) == text
     some = next(m[0] for m in documents.MARKED.finditer(text))
-    assert documents.filled(some.replace("| nearest mean |", "| 1 |")) == some
+    other = re.sub(r"\d+\.\d", "0.0", some)
+    assert other != some
+    assert documents.filled(other) == some
