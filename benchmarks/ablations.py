@@ -26,7 +26,7 @@ from cala.data.embeddings import Embeddings, load_embeddings
 from cala.data.protocol import ShotDraw, load_protocol, random_draw
 from cala.errors import CalaError
 from cala.metrics import session_metrics
-from cala.statistics import estimate, paired
+from cala.statistics import mean_interval, paired
 
 FILE = "cifar100_resnet20_features.npz"
 PROTOCOL = load_protocol("cifar100")
@@ -113,7 +113,7 @@ def main() -> None:
         screen.print(block_table(title, found))
         screen.print()
         numbers[title] = {
-            name: {column: asdict(estimate(rows[column])) for column in COLUMNS}
+            name: {column: asdict(mean_interval(rows[column])) for column in COLUMNS}
             for name, rows in found.items()
         }
     if args.json is not None:
@@ -146,7 +146,7 @@ def block_table(title: str, found: dict[str, dict[str, list[float]]]) -> Table:
     for name, rows in found.items():
         cells = []
         for column in COLUMNS:
-            text = f"{estimate(rows[column]).mean:.2f}"
+            text = f"{mean_interval(rows[column]).mean:.2f}"
             if rows is not reference:
                 change = paired(rows[column], reference[column])
                 text += f"\n{change.mean:+.2f}±{change.half:.2f}"

@@ -45,7 +45,9 @@ def weights(network: torch.nn.Module, name: str) -> dict[str, torch.Tensor]:
 def encoded(split: ImageSplit, rows: list[int], network: torch.nn.Module, like: Encoder):
     """Embeddings without the cache, which is for encoders that stay."""
     batches = split.take(np.array(rows)).batches(32)
-    return np.concatenate([network(like.inputs(pixels)).numpy() for pixels in batches])
+    return np.concatenate(
+        [network(torch.from_numpy(like.inputs(pixels))).numpy() for pixels in batches]
+    )
 
 
 def main() -> None:

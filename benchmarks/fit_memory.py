@@ -110,7 +110,7 @@ def cheap_encoder(side: int):
     from torch import nn
 
     from cala.encoders import Transform
-    from cala.encoders.base import from_module
+    from cala.encoders.torch_module import from_module
 
     torch.manual_seed(0)
     module = nn.Sequential(nn.AdaptiveAvgPool2d(8), nn.Flatten(), nn.Linear(192, DIM), nn.ReLU())

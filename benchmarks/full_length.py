@@ -16,12 +16,13 @@ one known run, ResNet-18 on mini-ImageNet, 200 epochs in 19 minutes on an H100. 
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 
-from cala.cli.train_session import PAPER
+from cala.cli.train_session import PAPER_RECIPES
 from cala.systems.published import Published, published
 from cala.systems.registry import SYSTEMS
 
@@ -67,17 +68,19 @@ def multiplications(encoder: str, side: int) -> float:
     return counter.get_total_flops() / 2
 
 
-def print_hours(dataset: str) -> None:
+def hours(dataset: str) -> dict[str, dict[str, str | float]]:
+    """What the base session of each system would take."""
     known = ("resnet18", SIDES["mini_imagenet"])
     rate = 3 * 200 * IMAGES["mini_imagenet"] * multiplications(*known) / KNOWN_SECONDS
-    print(f"{dataset}: {rate / 1e12:.1f}e12 multiplications per second")
     ordinary = Published(BASE[dataset], {"epochs": EPOCHS[dataset]})
+    found = {}
     for name in ("base", *SYSTEMS):
         numbers = ordinary if name == "base" else published(name, dataset)
         epochs, views = numbers.base["epochs"], numbers.base.get("views", 1)
         work = multiplications(numbers.encoder, SIDES[dataset])
         seconds = PASSES[name] * views * epochs * IMAGES[dataset] * work / rate
-        print(f"  {name:9} {numbers.encoder:15} {epochs:5g} epochs  {seconds / 3600:6.1f} h")
+        found[name] = {"encoder": numbers.encoder, "epochs": epochs, "hours": seconds / 3600}
+    return found
 
 
 def described(name: str, numbers: Published) -> str:
@@ -102,10 +105,10 @@ def commands(
     common = ["--holdout", str(HOLDOUT[dataset]), *shlex.split(extra)]
     common += [] if epochs is None else ["--epochs", f"{epochs:g}"]
     start = [] if init is None else ["--init", init]
-    recipe = ["--recipe", PAPER[dataset]]
+    recipe = ["--recipe", PAPER_RECIPES[dataset]]
     base = out / "base"
     numbers = {name: published(name, dataset) for name in systems}
-    about = f"# ordinary base session: {PAPER[dataset]}"
+    about = f"# ordinary base session: {PAPER_RECIPES[dataset]}"
     found = [(about, ["cala", "train", data, "-o", str(base), *recipe, *start, *common])]
     kinds = dict.fromkeys(numbers[name].encoder for name in systems if SYSTEMS[name].continues)
     bases = {kind: base if kind == BASE[dataset] else out / f"base-{kind}" for kind in kinds}
@@ -134,7 +137,7 @@ def commands(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("dataset", choices=PAPER)
+    parser.add_argument("dataset", choices=PAPER_RECIPES)
     parser.add_argument("--data", default="DIR", help="folder of the images")
     parser.add_argument("--out", type=Path, default=Path("bases"))
     parser.add_argument("--systems", default="", help="some of them (default: all)")
@@ -143,9 +146,17 @@ def main() -> None:
     parser.add_argument("--extra", default="", help="more options for every `cala train`")
     parser.add_argument("--run", action="store_true", help="run them instead of printing")
     parser.add_argument("--hours", action="store_true", help="estimate what they would take")
+    parser.add_argument("--json", type=Path, help="file that gets the hours too")
     options = parser.parse_args()
     if options.hours:
-        print_hours(options.dataset)
+        found = hours(options.dataset)
+        for name, numbers in found.items():
+            print(f"{name:9} {numbers['encoder']:15} {numbers['epochs']:5g} epochs", end="  ")
+            print(f"{numbers['hours']:6.1f} h")
+        if options.json:
+            before = json.loads(options.json.read_text("utf-8")) if options.json.exists() else {}
+            text = json.dumps({**before, options.dataset: found}, indent=1) + "\n"
+            options.json.write_text(text, "utf-8")
         return
     if options.dataset == "cub200" and options.init is None:
         parser.error("cub200 starts from weights trained on ImageNet: give --init FILE")

@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from arguments import target_file, whole_number
+from cala.statistics import mean_interval
 from contestants import CONTESTANTS, OURS, REFITTED, NotInstalled, kept_bytes
 from goals import told
 from machine import machine, use_threads
@@ -344,11 +345,20 @@ def accuracies(names: list[str], draws: int, limits: Limits) -> dict[str, dict[s
         if scores:
             found[name] = {k: 100 * float(np.mean([s[k] for s in scores])) for k in scores[0]}
             found[name]["draws"] = len(scores)
+            for kind, asked in (("base", truth < protocol.base), ("novel", truth >= protocol.base)):
+                found[name][f"{kind}_half"] = half_width([s[kind] for s in scores], asked.sum())
             cells = "".join(f"{found[name][k]:8.1f}" for k in ("all", "base", "novel", "hm"))
             few = "" if len(scores) == draws else f"   ({len(scores)} of {draws} draws)"
             print(f"  {name:<30}{cells}{few}", flush=True)
     print()
     return found
+
+
+def half_width(rates: list[float], images: int) -> float:
+    """Half the 95 % interval of a mean rate, in percent, over draws and over test images."""
+    drawn = mean_interval(rates).half if len(rates) > 1 else 0.0
+    tested = 1.96 * float(np.sqrt(np.mean(rates) * (1 - np.mean(rates)) / images))
+    return 100 * float(np.hypot(drawn, tested))
 
 
 def score(name, x, y, held, data, shots, test, truth, n_base) -> dict[str, float]:

@@ -7,6 +7,7 @@ import platform
 import re
 import sys
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -22,9 +23,10 @@ def use_threads(count: int) -> None:
 def machine() -> str:
     """Processor, threads and versions, in one line."""
     used = max((pool["num_threads"] for pool in threadpool_info()), default=1)
+    torch = f"torch {version('torch')}" if find_spec("torch") is not None else "no torch"
     return (
         f"{processor()}, {os.cpu_count()} threads ({used} used), "
-        f"Python {platform.python_version()}, NumPy {version('numpy')}, torch {version('torch')}"
+        f"Python {platform.python_version()}, NumPy {version('numpy')}, {torch}"
     )
 
 

@@ -28,6 +28,7 @@ JUDGED = ("last", "hm", "avg_novel", "fpr_last", "ausuc")
 QUOTED = {
     "cifar100": {
         "nearest-mean": "55.42 / 67.11 (the CALA paper's baseline)",
+        "cala": "56.64 / 67.92 (the CALA paper's)",
         "teen": "52.64 / 63.10",
         "gkeal": "51.40 / 61.35",
         "alice": "54.1 / 63.21",
@@ -54,11 +55,18 @@ QUOTED = {
     "mini_imagenet": {
         "la": "56.65 / 67.67 (the CALA paper's; its average printed as 65.43)",
         "cala": "57.75 / 68.75 (the CALA paper's)",
+        "topic": "24.42 / 39.64",
+        "cec": "47.45 / 57.77",
+        "fact": "50.60 / 60.82",
+        "limit": "49.19 / 59.05",
+        "alice": "55.70 / 63.99",
+        "bidist": "53.39 / 62.06 (its own)",
+        "savc": "54.04 / 65.29",
         "teen": "52.08 / 61.44",
         "gkeal": "51.31 / 60.47",
         "icarl-star": "17.21 / 33.29",
         "bidist-base": "49.01 / 59.79",
-        "nc-fscil": "58.31 / 67.82",
+        "nc-fscil": "58.31 / 67.82 (its own)",
     },
 }
 
@@ -124,6 +132,16 @@ def hosts(results: Results, draws: list[str], reference: str = "nearest-mean") -
     return lines
 
 
+def to_host(results: Results, method: str, draws: list[str]) -> dict[str, object]:
+    """What an adapter adds to its host, if the run has both."""
+    host, adapter = split_name(method)
+    if adapter is None or host not in results.methods:
+        return {}
+    cells = {c: results.difference(method, host, c, draws) for c in SHOWN}
+    plain = {c: {"mean": x.mean, "half": x.half, "n": x.n} for c, x in cells.items() if x.n > 1}
+    return {"to_host": plain} if plain else {}
+
+
 def shown(cell) -> str:
     sign = "≈ " if abs(cell.mean) <= cell.half else ""
     return f"{sign}{cell.mean:+.2f} ± {cell.half:.2f}"
@@ -167,7 +185,11 @@ def main() -> None:
         "cost": costs,
         **{
             group: {
-                method: {k: found[k] for k in ("summary", "difference_to", "difference")}
+                method: {
+                    **{k: found[k] for k in ("summary", "difference_to", "difference")},
+                    "sessions": {"accuracy": found["sessions"]["accuracy"]},
+                    **to_host(results, method, draws if group == "random" else ["canonical"]),
+                }
                 for method, found in methods.items()
             }
             for group, methods in results.as_json("nearest-mean").items()

@@ -38,7 +38,7 @@ from cala import CalaClassifier
 from cala.data.embeddings import load_embeddings
 from cala.errors import CalaError
 from cala.shipped import shipped
-from cala.statistics import estimate
+from cala.statistics import mean_interval
 from machine import machine
 
 FIRST_SEED = 5000
@@ -227,7 +227,7 @@ def ece(confidence: Array, right: Array, bins: int = 10) -> float:
 
 
 def interval(differences: Array) -> tuple[float, float]:
-    found = estimate(differences.tolist())
+    found = mean_interval(differences.tolist())
     return found.mean, found.half
 
 

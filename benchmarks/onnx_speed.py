@@ -19,7 +19,6 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime
-import torch
 
 from arguments import target_file, whole_number
 from cala.data.decoding import decode
@@ -65,11 +64,8 @@ def compare(model: Model, files: list[Path], args: argparse.Namespace) -> dict[s
     mirrored = model.current.encoder.tta == "flip"
 
     def by_cala(images: np.ndarray) -> np.ndarray:
-        inputs = encoder.transform.normalise(torch.from_numpy(images))
-        features = encoder.encode(inputs)
-        if mirrored:
-            features = (features + encoder.encode(inputs.flip(-1))) / 2
-        return classifier.head_.logits(features).numpy()
+        inputs = encoder.transform.normalise(images)
+        return classifier.head_.logits(encoder.encode(inputs, "flip" if mirrored else "none"))
 
     def by_onnx(images: np.ndarray) -> np.ndarray:
         return session.run(["logits"], {"images": images})[0]

@@ -33,7 +33,7 @@ from cala.encoders.fakes import encode_fakes
 from cala.errors import CalaError
 from cala.metrics import harmonic
 from cala.model.photos import gather
-from cala.statistics import estimate, paired
+from cala.statistics import mean_interval, paired
 
 METHODS = ("nearest-mean", "la", "cala", "cala-plus")
 METRICS = ("cosine", "whitened")
@@ -166,7 +166,7 @@ def show(args: argparse.Namespace, found: dict[tuple[str, str], NDArray[np.float
     best, plain = found["cala-plus", "whitened"], found["nearest-mean", "cosine"]
     for place, name in enumerate(COLUMNS):
         gain = paired(best[:, place].tolist(), plain[:, place].tolist())
-        spread = estimate(best[:, place].tolist())
+        spread = mean_interval(best[:, place].tolist())
         print(
             f"cala-plus, whitened, {name}: {spread.mean:.1f} ± {spread.half:.1f}; against nearest "
             f"mean, cosine: {gain.mean:+.2f} ± {gain.half:.2f}"

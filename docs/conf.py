@@ -1,0 +1,50 @@
+"""The site: `make site` builds it from these pages, without a network; a warning is an error."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from cala.version import __version__
+
+project, author = "cala", "The cala authors"
+copyright = "2026, The cala authors"
+version = release = __version__
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+html_theme, html_title = "furo", f"cala {__version__}"
+html_show_sourcelink = False
+exclude_patterns = ["_build"]
+myst_heading_anchors = 4
+napoleon_google_docstring, napoleon_use_ivar = False, True
+default_role = "code"
+autodoc_typehints = "none"
+autodoc_member_order = "bysource"
+#: Pages of the site that are files beside docs/.
+BESIDE = {
+    "README.md": "index.md",
+    "REPRODUCIBILITY.md": "reproducibility.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+}
+
+
+def links(_app: object, _page: str, source: list[str]) -> None:
+    """Links to files beside docs/ go to their pages; those to code are plain names."""
+    for name, page in BESIDE.items():
+        source[0] = source[0].replace(f"](../{name}", f"]({page}")
+    source[0] = re.sub(r"\[([^]]+)\]\(\.\./[^)]+\)", r"\1", source[0])
+
+
+def setup(app: Any) -> None:
+    app.connect("source-read", links)
+    app.connect("include-read", lambda app, path, name, source: beside(source))
+
+
+def beside(source: list[str]) -> None:
+    """The same for a file beside docs/, whose links begin with docs/."""
+    source[0] = source[0].replace("](docs/", "](")
+    for name, page in BESIDE.items():
+        source[0] = source[0].replace(f"]({name}", f"]({page}")
+    source[0] = re.sub(
+        r"\[([^]]+)\]\((?:CITATION.cff|LICENSE|NOTICE|SECURITY.md)\)", r"\1", source[0]
+    )
