@@ -33,6 +33,7 @@ PARTS = {
     "ray": "clusters: install ray",
     "onnx": "export: install onnx and onnxscript",
     "onnxruntime": "ONNX encoders: install onnxruntime",
+    "openvino": "the OpenVINO engine: install openvino",
     "timm": "timm encoders: install timm",
     "cifar100": "CIFAR-100 in its official layout: cifar-100-python in CALA_DATA",
     "transformers": "Hugging Face encoders: install transformers",

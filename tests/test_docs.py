@@ -94,15 +94,44 @@ def test_the_embeddings_page_runs(tmp_path, monkeypatch):
     assert (tmp_path / "my.safetensors").exists()
 
 
-@pytest.mark.parametrize("name", ["README.md", "REPRODUCIBILITY.md"])
-def test_tables_are_those_of_the_run_summaries(name, monkeypatch):
+@pytest.fixture
+def documents(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     import documents
 
+    return documents
+
+
+def test_numbers_are_those_of_the_run_summaries(documents):
+    for name in documents.DOCUMENTS:
+        text = (ROOT / name).read_text("utf-8")
+        assert documents.filled(text) == text, "run python benchmarks/documents.py"
+        found = [*documents.MARKED.finditer(text), *documents.VALUE.finditer(text)]
+        for some in {found[0][0], found[-1][0]}:
+            other = re.sub(r"(?<=[ >])\d+\.\d", "0.0", some)
+            assert other != some
+            assert documents.filled(other) == some
+
+
+@pytest.mark.parametrize("name", ["README.md", "REPRODUCIBILITY.md"])
+def test_no_interval_is_typed(documents, name):
     text = (ROOT / name).read_text("utf-8")
-    assert documents.MARKED.search(text)
-    assert documents.filled(text) == text
-    some = next(m[0] for m in documents.MARKED.finditer(text))
-    other = re.sub(r"\d+\.\d", "0.0", some)
-    assert other != some
-    assert documents.filled(other) == some
+    rest = documents.VALUE.sub("", documents.MARKED.sub("", text))
+    assert re.findall(r"\d [±≈] \d.*", rest) == []
+
+
+def test_a_new_data_set_is_one_entry(documents, monkeypatch, tmp_path):
+    """A summary of `cala run` as it is; what is not there gets no row and no column."""
+    for name in ("new", "new-whitened"):
+        (tmp_path / f"{name}.json").write_bytes((documents.RESULTS / "cifar100.json").read_bytes())
+    monkeypatch.setattr(documents, "RESULTS", tmp_path)
+    documents.summary.cache_clear()
+    lines = documents.measured("mini_imagenet", "new", "new-whitened").markdown().splitlines()
+    documents.summary.cache_clear()
+    rows = [line.split(" | ") for line in lines]
+    methods = ("nearest mean", "LA", "CALA")
+    labels = [f"| {m}, {metric}" for metric in ("cosine", "whitened") for m in methods]
+    assert [row[0] for row in rows[2:]] == [*labels, "| `cala-plus`"]
+    assert rows[0][1] == "published, last / avg"
+    assert {len(row) for row in rows if len(row) > 1} == {len(documents.MEASURED) + 2}
+    assert rows[4][1].startswith("57.75 / 68.75")

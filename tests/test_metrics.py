@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from sklearn.metrics import confusion_matrix
 
 import oracle
-from cala.errors import InputError
 from cala.metrics import (
     SessionMetrics,
     average,
@@ -18,6 +17,7 @@ from cala.metrics import (
     summarise,
     trade_off_from_switches,
 )
+from refusals import refused
 
 SHAPES = st.tuples(st.integers(1, 5), st.integers(1, 4), st.integers(0, 10_000))
 
@@ -121,7 +121,7 @@ def test_without_base_images_there_is_no_ncr():
 
 
 def test_no_sessions_have_no_summary():
-    with pytest.raises(InputError, match="no sessions to summarise"):
+    with refused(field="sessions", code="no_sessions"):
         summarise([])
 
 

@@ -17,7 +17,7 @@ from cala.benchmark.sources import Source
 from cala.benchmark.task import BenchTask
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol
-from cala.image_groups import GROUPS, image_groups, kept_groups
+from cala.image_groups import IMAGE_GROUPS, image_groups, kept_groups
 from cala.metrics import Answers, metrics_of
 from cala.records import Record
 from cala.results import Results
@@ -41,7 +41,7 @@ def played(method, rng, planted=0.0, draws=6) -> list[Record]:
         logits = np.concatenate([base, rng.normal(size=(n, 4))], axis=1)
         logits[known, LABELS[known]] = 9
         answers = Answers.of(logits, LABELS, 6)
-        values, kept = asdict(metrics_of(answers)), kept_groups(answers, IN_GROUPS, GROUPS)
+        values, kept = asdict(metrics_of(answers)), kept_groups(answers, IN_GROUPS, IMAGE_GROUPS)
         records.append(Record(method, f"random:{draw}", 0, 2, 10, n, values, groups=kept))
     return records
 

@@ -12,21 +12,24 @@ import pytest
 from cala.errors import UnknownNameError
 from cala.heads import ADAPTERS, HEADS
 from cala.registry import Registry
+from refusals import assert_names, refused
 
 
 def test_a_name_is_entered_once():
     things = Registry("thing")
     things.register("a", "first")(1)
-    with pytest.raises(UnknownNameError, match="thing 'a' is registered twice"):
+    with refused("thing 'a'", kind=UnknownNameError, code="registered_twice"):
         things.register("a", "second")(2)
     assert things["a"] == 1
 
 
 def test_unknown_names_are_lookup_and_value_errors():
     for kind in (LookupError, ValueError):
-        with pytest.raises(kind, match="unknown head 'nearest-man': did you mean 'nearest-mean'"):
+        with pytest.raises(kind) as caught:
             HEADS["nearest-man"]
-    with pytest.raises(UnknownNameError, match=r"unknown head \['x'\]"):
+        assert_names(caught.value, "'nearest-man'", field="head", code="unknown_name")
+        assert "'nearest-mean'?" in caught.value.fix
+    with refused("['x']", kind=UnknownNameError, field="head", code="unknown_name"):
         HEADS[["x"]]
 
 

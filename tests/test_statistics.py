@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cala.statistics import estimate, paired
+from cala.statistics import mean_interval, paired
 
 DRAWS = [1.0, 2.0, 4.0, 8.0, 3.0]
 
@@ -18,13 +18,13 @@ def test_two_errors_are_added():
     draws, of_images = stats.sem(DRAWS) ** 2, stats.sem(images) ** 2
     total = draws + of_images
     degrees = total**2 / (draws**2 / 4 + of_images**2 / 19)
-    found = estimate(DRAWS, without)
+    found = mean_interval(DRAWS, without)
     alone = stats.t.ppf(0.975, 4) * np.sqrt(draws)
     assert found.half == pytest.approx(
         max(alone, stats.t.ppf(0.975, degrees) * np.sqrt(total)), rel=1e-12
     )
     assert (found.n, found.groups) == (5, 20)
-    large = estimate(DRAWS, 100 * without)
+    large = mean_interval(DRAWS, 100 * without)
     assert large.half == pytest.approx(stats.t.ppf(0.975, 19) * 100 * stats.sem(images), rel=0.01)
 
 
@@ -32,22 +32,22 @@ def test_two_errors_are_added():
 def test_test_images_never_make_it_narrower(spread):
     """Two draws have one degree of freedom, which a few groups of images must not hide."""
     without = spread * np.random.default_rng(1).normal(size=20)
-    assert estimate([1.0, 2.0], without).half >= estimate([1.0, 2.0]).half
+    assert mean_interval([1.0, 2.0], without).half >= mean_interval([1.0, 2.0]).half
 
 
 def test_all_draws_may_agree():
-    found = estimate([2.0, 2.0, 2.0], [1.9, 2.0, 2.1])
+    found = mean_interval([2.0, 2.0, 2.0], [1.9, 2.0, 2.1])
     assert found.half == pytest.approx(stats.t.ppf(0.975, 2) * np.sqrt(2 / 3 * 0.02))
-    assert estimate([2.0, 2.0], [2.0, 2.0]).half == 0
+    assert mean_interval([2.0, 2.0], [2.0, 2.0]).half == 0
 
 
 def test_what_is_not_known_of_images():
     nan = float("nan")
-    assert estimate(DRAWS, [nan] * 20) == estimate(DRAWS)
-    some = estimate(DRAWS, [1.0, 2.0, nan])
+    assert mean_interval(DRAWS, [nan] * 20) == mean_interval(DRAWS)
+    some = mean_interval(DRAWS, [1.0, 2.0, nan])
     assert np.isnan(some.half), "without one group nothing is left to average"
     assert not some.clear
-    assert np.isnan(estimate([1.0], [1.0, 2.0]).half)
+    assert np.isnan(mean_interval([1.0], [1.0, 2.0]).half)
 
 
 def test_differences_are_paired_on_groups_too():

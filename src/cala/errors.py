@@ -83,15 +83,6 @@ class DamagedFile(InputError):
         return type(self), (self.path, self.why, self.fix)
 
 
-def install(extra: str) -> str:
-    """How to install an extra, from the sources: a package index may hold another cala.
-
-    >>> install("ray")
-    "pip install -c constraints.txt '.[ray]', in cala's folder"
-    """
-    return f"pip install -c constraints.txt '.[{extra}]', in cala's folder"
-
-
 class CalaWarning(UserWarning):
     """Base class of every warning from cala; programs should read its `code`, not its text.
 
@@ -114,6 +105,14 @@ class CacheWarning(CalaWarning):
 
 class DivergenceWarning(CalaWarning):
     """The training loss of an adapter has no minimum, so its shifts mean nothing."""
+
+
+class EngineWarning(CalaWarning):
+    """An encoder runs on a slower engine than the fastest that is installed."""
+
+
+class LeftOutWarning(CalaWarning):
+    """A folder of photos holds files that are not read, such as videos."""
 
 
 class FallbackWarning(CalaWarning):

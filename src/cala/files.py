@@ -6,11 +6,12 @@ import hashlib
 import os
 import re
 import secrets
+import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-CHUNK = 1 << 20
+_CHUNK = 1 << 20
 
 
 @contextmanager
@@ -25,9 +26,11 @@ def atomic(path: Path) -> Iterator[Path]:
             os.fsync(written.fileno())
         temporary.chmod(rights)  # some writers make a file of their own
         os.replace(temporary, path)
-        sync_folder(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)  # the file is there: from here on nothing may fail
 
 
 def clear_leftovers(path: Path) -> None:
@@ -68,16 +71,16 @@ def sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def chunks(path: Path) -> Iterator[bytes]:
+def file_chunks(path: Path) -> Iterator[bytes]:
     """The bytes of a file, a mebibyte at a time."""
     with path.open("rb") as file:
-        while piece := file.read(CHUNK):
+        while piece := file.read(_CHUNK):
             yield piece
 
 
 def sha256(path: Path) -> str:
     """Hex SHA-256 of a file."""
-    return sha256_of(chunks(path))
+    return sha256_of(file_chunks(path))
 
 
 def sha256_of(pieces: Iterable[bytes]) -> str:
@@ -104,6 +107,15 @@ def shown(name: object) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
+def quoted(path: object) -> str:
+    """A path as a word of a command that can be copied into a shell.
+
+    >>> quoted("my birds"), quoted("birds")
+    ("'my birds'", 'birds')
+    """
+    return shlex.quote(shown(path))
+
+
 def preview(names: Iterable[str], limit: int = 3) -> str:
     """Return the first few of many names, for a message.
 
@@ -127,5 +139,10 @@ def counted(count: int, noun: str) -> str:
 
 def reason(error: BaseException) -> str:
     """The cause of an error in a few words, without the path that messages name anyway."""
-    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return shown(text)
+    return shown(getattr(error, "strerror", None) or str(error) or type(error).__name__)
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of another library's message, at most 200 characters."""
+    lines = (getattr(error, "strerror", None) or str(error)).strip().splitlines()
+    return shown(lines[0])[:200] if lines else type(error).__name__

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cala.metrics import Answers, SessionMetrics, harmonic, trade_off
 
-GROUPS = 20
+IMAGE_GROUPS = 20
 #: Counts per group, and rates with each group left out, under their names in records.
 COUNTS = (
     "base_images",
@@ -23,13 +23,13 @@ COUNTS = (
     "novel_right",
     "novel_as_base",
 )
-RATES = ("ausuc", "ncr2", "ncr5")
-MOST = 2**53  # images of a group that a float still counts one by one
+_RATES = ("ausuc", "ncr2", "ncr5")
+_MOST = 2**53  # images of a group that a float still counts one by one
 
 Kept = dict[str, list[float]]
 
 
-def image_groups(labels: ArrayLike, most: int = GROUPS) -> NDArray[np.int64]:
+def image_groups(labels: ArrayLike, most: int = IMAGE_GROUPS) -> NDArray[np.int64]:
     """The group of each test image; the labels alone decide it, so all methods share it.
 
     Classes are dealt out one after the other, each in a seeded random order, so every group has
@@ -72,23 +72,23 @@ def kept_groups(
     if curve:
         curves = [trade_off(answers.where(groups != group)) for group in range(n_groups)]
         rates = [(c.area, c.novel_at_base_loss(0.02), c.novel_at_base_loss(0.05)) for c in curves]
-        for name, column in zip(RATES, np.round(rates, 6).T, strict=True):
+        for name, column in zip(_RATES, np.round(rates, 6).T, strict=True):
             if np.isfinite(column).all():
                 kept[name] = column.tolist()
     return kept
 
 
 def left_out(kept: Mapping[str, object]) -> list[SessionMetrics] | None:
-    """The rates of a session without each group; None if these are no counts of groups.
+    """The rates of a session without each group; None if these are not counts per group.
 
     What a record does not keep, and what does not exist without a group, is NaN.
     """
     try:
-        found = {k: np.asarray(kept[k], np.float64) for k in (*COUNTS, *RATES) if k in kept}
+        found = {k: np.asarray(kept[k], np.float64) for k in (*COUNTS, *_RATES) if k in kept}
         table = np.stack(list(found.values()))
     except (TypeError, ValueError, OverflowError):
         return None
-    most = np.array([[1.0 if name in RATES else MOST] for name in found])
+    most = np.array([[1.0 if name in _RATES else _MOST] for name in found])
     if table.ndim != 2 or table.shape[1] < 2 or not ((table >= 0) & (table <= most)).all():
         return None
     n_groups = table.shape[1]
@@ -106,7 +106,7 @@ def left_out(kept: Mapping[str, object]) -> list[SessionMetrics] | None:
             "novel": rest["novel_right"] / rest["novel_images"],
             "fpr": rest["novel_as_base"] / rest["novel_images"],
             "fpr_mirror": rest["base_as_novel"] / rest["base_images"],
-            **{name: found.get(name, unknown) for name in RATES},
+            **{name: found.get(name, unknown) for name in _RATES},
         }
     rates = {name: values.tolist() for name, values in columns.items()}
     rates["hm"] = [harmonic(a, b) for a, b in zip(rates["base"], rates["novel"], strict=True)]

@@ -49,7 +49,7 @@ class Answers:
     Test sets beyond memory are scored part by part; of each image only this is kept.
 
     base, novel : (n,) the best logit of either side, −∞ where there is no such class
-    base_column, novel_column : (n,) the column that it stands in
+    base_column, novel_column : (n,) the column of that logit
     own : (n,) each image's true column
     n_base, n_classes : columns that are base, and of all
     """
@@ -239,7 +239,8 @@ class Summary:
 def summarise(sessions: Sequence[SessionMetrics]) -> Summary:
     """Avg includes session 0; AHM and Avg_novel start at session 1."""
     if not sessions:
-        raise InputError("no sessions to summarise: give the metrics of session 0 at least")
+        fix = "give the metrics of session 0 at least"
+        raise InputError("there are no sessions", fix, field="sessions", code="no_sessions")
     accuracy = [s.accuracy for s in sessions]
     later, last = sessions[1:], sessions[-1]
     return Summary(

@@ -64,7 +64,7 @@ class Record:
         return f"{body[:-1]}{_ending(body)}\n"
 
 
-FIELDS = {field.name for field in fields(Record)}
+_FIELDS = {field.name for field in fields(Record)}
 
 
 def parse_line(line: str) -> Record | None:
@@ -75,7 +75,7 @@ def parse_line(line: str) -> Record | None:
             body, _, _ = line.rpartition(CHECKSUM)
             if line.rstrip() != body + _ending(body + "}"):
                 return None
-        record = Record(**{k: v for k, v in values.items() if k in FIELDS})
+        record = Record(**{k: v for k, v in values.items() if k in _FIELDS})
     except (ValueError, TypeError, AttributeError, RecursionError):
         return None
     return record if _is_sound(record) else None
@@ -152,7 +152,8 @@ def read_run(path: str | Path) -> StoredRun:
     path = Path(path)
     config = read_config(path)
     if config is None:
-        raise InputError(f"{shown(path)} is not a run folder", "it has no config.json")
+        detail = f"{shown(path)} is not a run folder: it has no config.json"
+        raise InputError(detail, "give the folder that cala run made", field="runs")
     found, unreadable = read_records(path / "records.jsonl")
     return StoredRun(path, config, whole_cells(found, config["protocol"]["sessions"]), unreadable)
 

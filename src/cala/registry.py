@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any, Generic, TypeVar
 
 from cala.errors import UnknownNameError
+from cala.extras import needs
 
 T = TypeVar("T")
 
@@ -36,6 +37,7 @@ class Registry(Generic[T]):
         self._group = group
         self._own: dict[str, Any] = {}
         self._summaries: dict[str, str] = {}
+        self._extras: dict[str, str | None] = {}
 
     @property
     def _entries(self) -> dict[str, Any]:
@@ -59,19 +61,25 @@ class Registry(Generic[T]):
 
         return enter
 
-    def add(self, name: str, thing: T | str, summary: str) -> None:
-        """Enter a thing, or "module:attribute" for one that is imported when it is needed."""
+    def add(self, name: str, thing: T | str, summary: str, extra: str | None = None) -> None:
+        """Enter a thing, or "module:attribute" for one that is imported when it is needed.
+
+        extra : the extra of this package that has the libraries which that module imports
+        """
         if name in self._own:
-            raise UnknownNameError(f"{self.kind} '{name}' is registered twice")
+            detail = f"{self.kind} '{name}' is registered twice"
+            raise UnknownNameError(detail, "choose another name", code="registered_twice")
         self._own[name] = thing
         self._summaries[name] = summary
+        self._extras[name] = extra
 
     def __getitem__(self, name: str) -> T:
         check_choice(self.kind, name, self._entries)
         thing = self._entries[name]
         if isinstance(thing, str):
             module, _, attribute = thing.partition(":")
-            thing = self._own[name] = getattr(import_module(module), attribute)
+            with needs(self._extras[name], what=f"{self.kind} {name}"):
+                thing = self._own[name] = getattr(import_module(module), attribute)
         return thing
 
     def __contains__(self, name: object) -> bool:
@@ -89,16 +97,17 @@ class Registry(Generic[T]):
         return self._summaries[name]
 
 
-def unknown(kind: str, name: object, known: object) -> str:
-    """The message for a name outside a closed set, with the nearest known one."""
+def unknown(kind: str, name: object, known: object, field: str | None = None) -> UnknownNameError:
+    """The error for a name outside a closed set; its fix has the nearest known one."""
     names = [str(k) for k in known]  # type: ignore[attr-defined]
     close = difflib.get_close_matches(str(name), names, n=1)
     hint = f"did you mean '{close[0]}'? " if close else ""
-    return f"unknown {kind} {name!r}: {hint}Known: {', '.join(names)}"
+    fix = f"{hint}Known: {', '.join(names)}"
+    return UnknownNameError(f"unknown {kind} {name!r}", fix, field=field or kind.replace(" ", "_"))
 
 
-def check_choice(kind: str, name: object, known: object) -> None:
+def check_choice(kind: str, name: object, known: object, field: str | None = None) -> None:
     """Raise `UnknownNameError` unless `name` is one of `known`."""
     # A list cannot be looked up and an array cannot be compared; neither is a name.
     if not (name is None or isinstance(name, str)) or name not in known:  # type: ignore[operator]
-        raise UnknownNameError(unknown(kind, name, known))
+        raise unknown(kind, name, known, field)

@@ -8,17 +8,14 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cala.image_groups import left_out
-from cala.metrics import SessionMetrics, Summary, summarise
+from cala.metrics import Floats, SessionMetrics, Summary, summarise
 from cala.records import Record
-from cala.statistics import Estimate, estimate, paired
+from cala.statistics import Interval, mean_interval, paired
 
 COLUMNS = tuple(field.name for field in fields(Summary))
 SESSION_COLUMNS = tuple(field.name for field in fields(SessionMetrics))
-
-Floats = NDArray[np.float64]
 
 
 class Results:
@@ -34,7 +31,7 @@ class Results:
         for record in sorted(records, key=lambda r: r.session):
             seeds = cells.setdefault((record.method, record.draw), {})
             seeds.setdefault(record.seed, []).append(record)
-        self._cells = {key: list(map(_Course, seeds.values())) for key, seeds in cells.items()}
+        self._cells = {key: list(map(_SeedRun, seeds.values())) for key, seeds in cells.items()}
         self.methods = list(dict.fromkeys(r.method for r in records))
         self.draws = list(dict.fromkeys(r.draw for r in records))
 
@@ -59,7 +56,7 @@ class Results:
     def values(self, method: str, column: str, draws: Sequence[str]) -> list[float]:
         """One summary column per draw, seeds averaged inside a draw, in percent."""
         return [
-            100 * float(np.mean([getattr(course.summary, column) for course in cell]))
+            100 * float(np.mean([getattr(run.summary, column) for run in cell]))
             for cell in self._found(method, draws)
         ]
 
@@ -72,26 +69,30 @@ class Results:
             for t in range(sessions)
         ]
 
-    def estimate(self, method: str, column: str, draws: Sequence[str]) -> Estimate:
-        return estimate(self.values(method, column, draws), self._without(method, column, draws))
+    def estimate(self, method: str, column: str, draws: Sequence[str]) -> Interval:
+        return mean_interval(
+            self.values(method, column, draws), self._without(method, column, draws)
+        )
 
     def difference(
         self, method: str, reference: str, column: str, draws: Sequence[str]
-    ) -> Estimate:
+    ) -> Interval:
         """Paired over the draws that both have."""
         both = method, reference
         shared = self.shared_draws(both, draws)
         values = (self.values(m, column, shared) for m in both)
         return paired(*values, *(self._without(m, column, shared) for m in both))
 
-    def per_session(self, method: str, column: str, draws: Sequence[str]) -> list[Estimate]:
+    def per_session(self, method: str, column: str, draws: Sequence[str]) -> list[Interval]:
         """One metric in sessions 0 to T; nothing where the method has none of the draws."""
         values = self.session_values(method, column, draws)
-        return [estimate(v, self._without(method, column, draws, t)) for t, v in enumerate(values)]
+        return [
+            mean_interval(v, self._without(method, column, draws, t)) for t, v in enumerate(values)
+        ]
 
     def session_differences(
         self, method: str, reference: str, column: str, draws: Sequence[str]
-    ) -> list[Estimate]:
+    ) -> list[Interval]:
         """One metric in sessions 0 to T, paired over the draws that both have."""
         both = method, reference
         shared = self.shared_draws(both, draws)
@@ -101,7 +102,7 @@ class Results:
             for t, pair in enumerate(values)
         ]
 
-    def _found(self, method: str, draws: Sequence[str]) -> list[list[_Course]]:
+    def _found(self, method: str, draws: Sequence[str]) -> list[list[_SeedRun]]:
         return [cell for draw in draws if (cell := self._cells.get((method, draw)))]
 
     def _without(
@@ -112,16 +113,16 @@ class Results:
         session : of a session metric; None for a summary column
         """
         cells = self._found(method, draws)
-        counts = {len(course.left_out) for cell in cells for course in cell}
+        counts = {len(run.left_out) for cell in cells for run in cell}
         if len(counts) != 1 or counts == {0}:
             return None
 
-        def values(course: _Course) -> list[float]:
+        def values(run: _SeedRun) -> list[float]:
             if session is None:
-                return [getattr(summary, column) for summary in course.left_out_summaries]
-            return [getattr(sessions[session], column) for sessions in course.left_out]
+                return [getattr(summary, column) for summary in run.left_out_summaries]
+            return [getattr(sessions[session], column) for sessions in run.left_out]
 
-        found = [np.mean([values(course) for course in cell], axis=0) for cell in cells]
+        found = [np.mean([values(run) for run in cell], axis=0) for cell in cells]
         return 100 * np.mean(found, axis=0)
 
     def as_json(self, reference: str | None = None) -> dict[str, Any]:
@@ -152,7 +153,7 @@ class Results:
         }
 
 
-class _Course:
+class _SeedRun:
     """One method, draw and seed over all sessions.
 
     left_out : the sessions without each group of test images; empty if the records keep no groups
@@ -188,6 +189,6 @@ def _metrics(record: Record | None) -> SessionMetrics:
     return SessionMetrics(**{k: float("nan") if v is None else float(v) for k, v in values.items()})
 
 
-def _plain(found: Estimate) -> dict[str, float | int | None]:
+def _plain(found: Interval) -> dict[str, float | int | None]:
     """For JSON, which knows no NaN."""
     return {k: None if v != v else v for k, v in asdict(found).items()}

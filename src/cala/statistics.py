@@ -10,11 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
+
+from cala.errors import InputError
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Interval:
     """A mean with the half width of its interval.
 
     half : NaN for a single draw, and where too few images are left without a group of them
@@ -33,9 +34,9 @@ class Estimate:
         return abs(self.mean) > self.half
 
 
-def estimate(
+def mean_interval(
     values: Sequence[float], left_out: ArrayLike | None = None, level: float = 0.95
-) -> Estimate:
+) -> Interval:
     """Mean of draws and its t-interval over draws and test images.
 
     The squared error of the mean is the variance over draws by the number of draws, plus the
@@ -47,15 +48,16 @@ def estimate(
     left_out : (G,) the mean of the same draws without each group of test images. None, or NaN
         throughout: not known, and the interval is over draws alone.
 
-    >>> estimate([1.0, 2.0, 3.0]).mean
+    >>> mean_interval([1.0, 2.0, 3.0]).mean
     2.0
-    >>> alone, both = estimate([1.0, 2.0, 3.0]), estimate([1.0, 2.0, 3.0], [1, 1.5, 2.5, 3])
+    >>> alone = mean_interval([1.0, 2.0, 3.0])
+    >>> both = mean_interval([1.0, 2.0, 3.0], [1, 1.5, 2.5, 3])
     >>> round(alone.half, 2), round(both.half, 2)
     (2.48, 4.14)
     """
     v = np.asarray(values, dtype=np.float64)
     if len(v) < 2:
-        return Estimate(float(v.mean()) if len(v) else float("nan"), float("nan"), len(v))
+        return Interval(float(v.mean()) if len(v) else float("nan"), float("nan"), len(v))
     mean, draws, free = float(v.mean()), v.var(ddof=1) / len(v), len(v) - 1
     half = _half(draws, free, level)
     without = np.asarray([] if left_out is None else left_out, dtype=np.float64)
@@ -67,11 +69,13 @@ def estimate(
             free = 1 / ((draws / total) ** 2 / free + (images / total) ** 2 / (groups - 1))
         # With two or three draws Satterthwaite's degrees alone would cover too little.
         half = np.maximum(half, _half(total, free, level))
-    return Estimate(mean, float(half), len(v), groups)
+    return Interval(mean, float(half), len(v), groups)
 
 
 def _half(variance: float, degrees: float, level: float) -> float:
-    return float(stats.t.ppf(0.5 + level / 2, degrees) * np.sqrt(variance))
+    from scipy.special import stdtrit  # scipy takes long to import
+
+    return float(stdtrit(degrees, 0.5 + level / 2) * np.sqrt(variance))
 
 
 def paired(
@@ -79,15 +83,16 @@ def paired(
     reference: Sequence[float],
     left_out: ArrayLike | None = None,
     reference_left_out: ArrayLike | None = None,
-) -> Estimate:
+) -> Interval:
     """Interval of the difference between two methods on the same draws and test images.
 
     left_out, reference_left_out : as for `estimate`; it takes both to cover test images
     """
     if len(values) != len(reference):
-        raise ValueError(f"{len(values)} draws against {len(reference)}: pair the same draws")
+        detail = f"{len(values)} draws are compared with {len(reference)}"
+        raise InputError(detail, "give the same draws of both", code="not_paired")
     both = None
     if left_out is not None and reference_left_out is not None:
         ours, theirs = np.asarray(left_out), np.asarray(reference_left_out)
         both = ours - theirs if len(ours) == len(theirs) else None  # else of other images
-    return estimate(np.subtract(values, reference).tolist(), both)
+    return mean_interval(np.subtract(values, reference).tolist(), both)

@@ -23,12 +23,11 @@ from numpy.typing import NDArray
 from cala.errors import DamagedFile, InputError, StateError
 from cala.files import atomic, reason, shown, write_text
 
-Array = NDArray[Any]
 Meta = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Kind:
+class FileKind:
     """A kind of file: the version that cala writes, and how to replace a damaged file."""
 
     version: int
@@ -38,22 +37,23 @@ class Kind:
 AGAIN = "put back a copy of it, or delete it and rerun the command that wrote it"
 #: Every kind of file that cala writes. A version goes up when older programs would
 #: misread the file.
-KINDS = {
-    "artifact": Kind(3, "rerun `cala run`"),
-    "checkpoint": Kind(3, "delete it and start the training again"),
-    "embeddings": Kind(1, AGAIN),
-    "encoder": Kind(2, "put back a copy of it, or train the encoder again with `cala train`"),
-    "images": Kind(2, "clear it with `cala cache clear images`"),
-    "model": Kind(
+FILE_KINDS = {
+    "artifact": FileKind(3, "rerun `cala run`"),
+    "checkpoint": FileKind(3, "delete it and start the training again"),
+    "embeddings": FileKind(1, AGAIN),
+    "encoder": FileKind(2, "put back a copy of it, or train the encoder again with `cala train`"),
+    "export": FileKind(1, "clear it with `cala cache clear exports`"),
+    "images": FileKind(2, "clear it with `cala cache clear images`"),
+    "model": FileKind(
         1, "restore a copy of it, or go back to the last intact version with `cala undo`"
     ),
-    "session": Kind(2, "delete it; it is computed again"),
-    "shard": Kind(2, AGAIN),
-    "shards": Kind(1, AGAIN),  # a JSON document, as `read_json` reads it
+    "session": FileKind(2, "delete it; it is computed again"),
+    "shard": FileKind(2, AGAIN),
+    "shards": FileKind(1, AGAIN),  # a JSON document, as `read_json` reads it
 }
 
 
-def write(path: Path, kind: str, meta: Meta, tensors: Mapping[str, Array]) -> None:
+def write(path: Path, kind: str, meta: Meta, tensors: Mapping[str, NDArray[Any]]) -> None:
     """Write a file in one step; it is on disk when this returns.
 
     Parameters
@@ -61,7 +61,7 @@ def write(path: Path, kind: str, meta: Meta, tensors: Mapping[str, Array]) -> No
     path : Path
         Its folder must exist. An existing file is replaced.
     kind : str
-        One of `KINDS`.
+        One of `FILE_KINDS`.
     meta : dict
         Whatever JSON can hold; NaN and infinity are refused.
     tensors : mapping of str to array
@@ -79,16 +79,30 @@ def write(path: Path, kind: str, meta: Meta, tensors: Mapping[str, Array]) -> No
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
-    arrays = {name: np.asarray(array, order="C") for name, array in tensors.items()}
-    header = {"kind": kind, "version": KINDS[kind].version, "meta": meta}
-    header["sha256"] = checksum(header, arrays)
+    arrays, header = _sealed(kind, meta, tensors)
     try:
         with atomic(path) as temporary:
-            # One entry, since safetensors does not keep the order of several, and equal content
-            # must give equal bytes.
-            save_file(arrays, temporary, metadata={"cala": json.dumps(header)})
+            save_file(arrays, temporary, header)
     except (OSError, SafetensorError) as error:
         raise not_written(path, error) from error
+
+
+def packed(kind: str, tensors: Mapping[str, NDArray[Any]]) -> bytes:
+    """The bytes of a small file without `meta`, for a caller that names the file after them."""
+    from safetensors.numpy import save
+
+    return save(*_sealed(kind, {}, tensors))
+
+
+def _sealed(
+    kind: str, meta: Meta, tensors: Mapping[str, NDArray[Any]]
+) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    """The arrays of a file and its header; equal content gives equal bytes."""
+    arrays = {name: np.asarray(array, order="C") for name, array in tensors.items()}
+    header = {"kind": kind, "version": FILE_KINDS[kind].version, "meta": meta}
+    header["sha256"] = checksum(header, arrays)
+    # One entry, since safetensors does not keep the order of several.
+    return arrays, {"cala": json.dumps(header)}
 
 
 def read(
@@ -98,14 +112,14 @@ def read(
     *,
     mapped: bool = False,
     check: bool = True,
-) -> tuple[Meta, dict[str, Array]]:
+) -> tuple[Meta, dict[str, NDArray[Any]]]:
     """Read `meta` and the arrays of a file that `write` wrote, and check every byte.
 
     Parameters
     ----------
     path : Path
     kind : str
-        One of `KINDS`; a file of another kind is refused.
+        One of `FILE_KINDS`; a file of another kind is refused.
     old : callable, optional
         Makes `meta` from the header of a file that was written before there were kinds. It raises
         ValueError, KeyError or TypeError if the header does not belong to such a file.
@@ -120,7 +134,7 @@ def read(
         With the code `missing_file`, `unreadable_file`, `other_kind`, `newer_file` or
         (DamagedFile) `damaged_file`.
     """
-    with _opened(path, KINDS[kind].fix) as file:
+    with _opened(path, FILE_KINDS[kind].fix) as file:
         found = file.metadata() or {}
         header = _parsed(found.get("cala", ""))
         sealed = "kind" in header or any('"sha256"' in text for text in found.values())
@@ -129,8 +143,8 @@ def read(
         version = header.get("version")
         if not is_old and header.get("kind") != kind:
             raise _other(path, kind, f"its kind is {header.get('kind')!r}")
-        if not is_old and isinstance(version, int) and version > KINDS[kind].version:
-            raise newer(path, f"{kind} version {version}", KINDS[kind].version)
+        if not is_old and isinstance(version, int) and version > FILE_KINDS[kind].version:
+            raise newer(path, f"{kind} version {version}", FILE_KINDS[kind].version)
         arrays = _maps(path, file, file.keys()) if mapped else _tensors(path, file)
         seal = header.pop("sha256", None)
         whole = is_old or not check or seal == checksum(header, arrays)
@@ -139,7 +153,7 @@ def read(
     return meta, arrays
 
 
-def _tensors(path: Path, file: Any) -> dict[str, Array]:
+def _tensors(path: Path, file: Any) -> dict[str, NDArray[Any]]:
     found = {}
     for name in file.keys():  # noqa: SIM118
         if file.get_slice(name).get_dtype() == "BF16":
@@ -151,12 +165,12 @@ def _tensors(path: Path, file: Any) -> dict[str, Array]:
     return found
 
 
-def _maps(path: Path, file: Any, names: Iterable[str]) -> dict[str, Array]:
+def _maps(path: Path, file: Any, names: Iterable[str]) -> dict[str, NDArray[Any]]:
     """Memory maps of the arrays; safetensors checks their offsets but does not expose them."""
     with path.open("rb") as raw:
         length = int.from_bytes(raw.read(8), "little")
         places = json.loads(raw.read(length))
-    maps: dict[str, Array] = {}
+    maps: dict[str, NDArray[Any]] = {}
     for name in names:
         part = file.get_slice(name)
         offset = 8 + length + places[name]["data_offsets"][0]
@@ -222,7 +236,8 @@ def _opened(path: Path, fix: str) -> Iterator[Any]:
         raise DamagedFile(shown(path), why, fix) from error
     except OSError as error:
         raise unreadable(path, error) from error
-    except (KeyError, ValueError, TypeError, RecursionError) as error:
+    except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        # AttributeError: of a type of numbers that NumPy does not have
         raise DamagedFile(shown(path), reason(error), fix) from error
 
 
@@ -234,7 +249,7 @@ def unreadable(path: Path, error: OSError) -> InputError:
     return _error(path, f"cannot be read ({reason(error)})", fix, "unreadable_file")
 
 
-def checksum(header: Meta, arrays: Mapping[str, Array]) -> str:
+def checksum(header: Meta, arrays: Mapping[str, NDArray[Any]]) -> str:
     """SHA-256 of a header and arrays; safetensors itself detects only a wrong length."""
     digest = hashlib.sha256(json.dumps(header, sort_keys=True, allow_nan=False).encode())
     for name, array in sorted(arrays.items()):
@@ -245,7 +260,7 @@ def checksum(header: Meta, arrays: Mapping[str, Array]) -> str:
 
 def write_json(path: Path, kind: str, content: Meta) -> None:
     """Write a JSON document with its version in one step."""
-    text = json.dumps({"schema": KINDS[kind].version, **content}, indent=1, allow_nan=False)
+    text = json.dumps({"schema": FILE_KINDS[kind].version, **content}, indent=1, allow_nan=False)
     try:
         write_text(path, text + "\n")
     except OSError as error:
@@ -254,7 +269,7 @@ def write_json(path: Path, kind: str, content: Meta) -> None:
 
 def read_json(path: Path, kind: str) -> Meta:
     """Read a JSON document of the version that this program knows."""
-    fix, known = KINDS[kind].fix, KINDS[kind].version
+    fix, known = FILE_KINDS[kind].fix, FILE_KINDS[kind].version
     try:
         content = json_object(path, fix)
     except OSError as error:
@@ -299,12 +314,12 @@ class StoredTensors:
             self.shapes = {name: tuple(part.get_shape()) for name, part in found.items()}
             self.dtypes = {name: str(part.get_dtype()) for name, part in found.items()}
 
-    def read(self, name: str, start: int = 0, stop: int | None = None) -> Array:
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[Any]:
         """Read rows start..stop-1 of an array, by default all."""
         with self._slice(name) as part:
             return np.asarray(part[start : self.shapes[name][0] if stop is None else stop])
 
-    def take(self, name: str, rows: Array) -> Array:
+    def take(self, name: str, rows: NDArray[Any]) -> NDArray[Any]:
         """Read rows (k,) in any order, without reading the rows between them."""
         with self._slice(name) as part:
             return np.stack([part[row : row + 1][0] for row in rows.tolist()])

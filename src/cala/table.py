@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from cala.statistics import Estimate
+from cala.statistics import Interval
 
-NOTHING = "–"
+_NOTHING = "–"
 #: Stands beside rows that are printed in a paper, not measured here.
-QUOTED = "quoted"
+_QUOTED = "quoted"
 #: Commands and options in captions and notes.
 CODE = re.compile(r"`([-\w ,+]+)`")
 LATEX = str.maketrans({
@@ -27,7 +27,7 @@ LATEX = str.maketrans({
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """One number, or a text.
 
     value, half : at full precision; None for a text or where there is nothing
@@ -46,7 +46,7 @@ class Cell:
     @property
     def mean_text(self) -> str:
         if self.value is None:
-            return self.text or NOTHING
+            return self.text or _NOTHING
         sign = "+" if self.signed else ""
         return f"{self.value:{sign}.{self.digits}f}".replace("-", "−")
 
@@ -56,15 +56,15 @@ class Cell:
 
     @property
     def mark(self) -> str:
-        """What stands before the half width of an interval."""
+        """The sign before the half width of an interval."""
         return "≈" if self.unclear else "±"
 
 
 @dataclass(frozen=True)
 class Row:
-    """quoted : printed in the paper, not measured here"""
+    """quoted : printed in the CALA paper, not measured here"""
 
-    cells: list[Cell]
+    cells: list[TableCell]
     quoted: bool = False
 
 
@@ -90,31 +90,31 @@ class Table:
         return found
 
 
-def row(*cells: Cell | str, quoted: bool = False) -> Row:
+def row(*cells: TableCell | str, quoted: bool = False) -> Row:
     """A row of numbers and words."""
-    return Row([Cell(text=c) if isinstance(c, str) else c for c in cells], quoted)
+    return Row([TableCell(text=c) if isinstance(c, str) else c for c in cells], quoted)
 
 
-def number(found: Estimate, digits: int = 1) -> Cell:
+def number(found: Interval, digits: int = 1) -> TableCell:
     """A mean with the half width of its interval."""
     if found.n == 0 or found.mean != found.mean:
-        return Cell()
+        return TableCell()
     half = None if found.half != found.half else found.half
-    return Cell(value=found.mean, half=half, digits=digits)
+    return TableCell(value=found.mean, half=half, digits=digits)
 
 
-def difference(found: Estimate, digits: int = 2) -> Cell:
+def difference(found: Interval, digits: int = 2) -> TableCell:
     """A paired difference, marked where its interval includes zero."""
     cell = number(found, digits)
     unclear = cell.half is not None and not found.clear
     return replace(cell, signed=True, unclear=unclear)
 
 
-def plain(value: float | None, digits: int = 2, signed: bool = False) -> Cell:
+def plain(value: float | None, digits: int = 2, signed: bool = False) -> TableCell:
     """A number without an interval."""
     if value is None or value != value:
-        return Cell()
-    return Cell(value=float(value), digits=digits, signed=signed)
+        return TableCell()
+    return TableCell(value=float(value), digits=digits, signed=signed)
 
 
 def mark_best(rows: list[Row], columns: Iterable[int], lowest: bool = False) -> list[Row]:
@@ -143,7 +143,7 @@ def markdown(table: Table) -> str:
     for line in table.rows:
         cells = [_bar(_markdown_cell(cell)) for cell in line.cells]
         if line.quoted:
-            cells[0] = f"*{cells[0]} ({QUOTED})*"
+            cells[0] = f"*{cells[0]} ({_QUOTED})*"
         lines.append("| " + " | ".join(cells) + " |")
     lines += [f"\n{_html(note)}" for note in table.notes]
     return "\n".join(lines) + "\n"
@@ -167,7 +167,7 @@ def as_csv(table: Table) -> str:
             values.append(cell.text if cell.value is None else f"{cell.value:.6g}")
             if wide:
                 values.append("" if cell.half is None else f"{cell.half:.6g}")
-        writer.writerow([*values, QUOTED if line.quoted else "measured"])
+        writer.writerow([*values, _QUOTED if line.quoted else "measured"])
     return out.getvalue()
 
 
@@ -182,7 +182,7 @@ def latex(table: Table) -> str:
         before = line.quoted
         cells = [_latex_cell(cell) for cell in line.cells]
         if line.quoted:
-            cells[0] = rf"\textit{{{cells[0]}}} ({QUOTED})"
+            cells[0] = rf"\textit{{{cells[0]}}} ({_QUOTED})"
         rows.append(" & ".join(cells) + r" \\")
     body = "\n".join([r"\toprule", head, r"\midrule", *rows, r"\bottomrule"])
     words = " ".join([table.caption, *table.notes]).translate(LATEX)
@@ -194,14 +194,14 @@ def latex(table: Table) -> str:
     )
 
 
-def _markdown_cell(cell: Cell) -> str:
+def _markdown_cell(cell: TableCell) -> str:
     """Words without any meaning in Markdown, numbers with their interval."""
     mean = _html("".join(f"\\{c}" if c in "\\`*[" else c for c in cell.mean_text))
     mean = f"**{mean}**" if cell.best else mean
     return f"{mean} {cell.mark} {cell.half_text}" if cell.half_text else mean
 
 
-def _latex_cell(cell: Cell) -> str:
+def _latex_cell(cell: TableCell) -> str:
     mean = cell.mean_text.translate(LATEX)
     mean = rf"\textbf{{{mean}}}" if cell.best else mean
     if not cell.half_text:

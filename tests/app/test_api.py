@@ -162,6 +162,8 @@ def test_evaluate_files_json_and_zip(client, photos):
     ids = [p["id"] for p in client.post("/v1/predict", files=files).json()["predictions"]]
     images = [{"id": i, "label": label} for i, label in zip(ids, labels, strict=True)]
     named = client.post("/v1/evaluate", json={"images": images}).json()
+    for told in (zipped, found, named):
+        assert len(told["trade_off"].pop("image")) == len(paths)
     assert zipped == found == named
 
 

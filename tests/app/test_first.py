@@ -17,6 +17,7 @@ from cala.app.settings import Limits, Settings
 from cala.app.setup import SetupApp
 from cala.errors import InputError
 from model.photos import ENCODER
+from refusals import refused
 from waiting import wait_for
 
 
@@ -129,15 +130,15 @@ def test_an_accepted_model_is_finished(path):
 
 
 def test_places_where_no_model_can_be(tmp_path):
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError) as caught:
         run_setup(tmp_path / "a" / "b", Settings(), 0, print)
-    assert refused.value.field == "model"
+    assert caught.value.field == "model"
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").write_text("mine")
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError) as caught:
         run_setup(tmp_path / "full", Settings(), 0, print)
-    assert refused.value.code == "not_empty"
-    with pytest.raises(InputError, match="no-such"):
+    assert caught.value.code == "not_empty"
+    with refused("'no-such'", field="encoder", code="unknown_name"):
         run_setup(tmp_path / "new", Settings(), 0, print, encoder="no-such")
 
 
@@ -160,3 +161,30 @@ def test_photos_that_were_dropped_while_it_was_started(path):
         wait_for(lambda: client.get("/v1/start").json()["state"] != "learning")
         assert client.get("/v1/start").json()["error"]["code"] == "too_few_classes"
     assert not path.exists()
+
+
+def test_a_sample_and_its_pictures(path):
+    with first(path) as client:
+        listed = client.get("/v1/samples").json()["samples"]
+        send(client, 1, 2)
+        assert client.post("/v1/start/sample").status_code == 202
+        wait_for(lambda: client.get("/v1/start").json()["state"] != "learning")
+        assert client.get("/v1/start").json()["state"] == "ready"
+        assert client.get("/v1/model").json()["sample"]
+        stranger = {one["label"] for one in listed} - set(cala.load(path).classes)
+        assert len(stranger) == 1
+        picture = client.get(listed[0]["url"])
+        assert picture.headers["content-type"] == "image/jpeg"
+        problem(client.get("/v1/samples/apple/99"), 404, "not_found")
+    assert len(cala.load(path).classes) == 4
+
+
+def test_one_class_is_taken_back(path):
+    with first(path) as client:
+        for label in range(3):
+            send(client, label, 2)
+        left = client.delete("/v1/start/photos", params={"label": "class 1"}).json()
+        assert left["classes"] == {"class 0": 2, "class 2": 2}
+        assert send(client, 4, 2).json()["photos"] == 6
+        assert learned(client)["state"] == "ready"
+    assert cala.load(path).classes == ["class 0", "class 2", "class 4"]

@@ -73,7 +73,7 @@ def test_sigterm_finishes_what_was_accepted(photos, tmp_path, monkeypatch):
     slow, folder = "torch:model.photos:slow_colours", tmp_path / "birds"
     cala.fit(photos / "known", folder, encoder=slow, fakes="feature", method="nearest-mean")
     (tmp_path / "started").unlink(missing_ok=True)
-    process, url = start(folder)
+    process, url = start(folder, "--engine", "torch")
     answers: list[dict] = []
     asking = threading.Thread(target=lambda: answers.append(teach(url, "slow", 30)))
     asking.start()
@@ -108,3 +108,17 @@ def test_a_port_that_is_taken(folder):
         with pytest.raises(InputError) as refused:
             listen("127.0.0.1", taken.getsockname()[1])
         assert refused.value.field == "port"
+
+
+def test_share_makes_a_token_and_prints_its_link(folder):
+    process, link = start(folder, "--share")
+    address, _, token = link.partition("/#token=")
+    url = f"http://127.0.0.1:{address.rpartition(':')[2]}/v1/model"
+    try:
+        assert len(token) >= 16
+        assert httpx.get(url, timeout=GENEROUS).status_code == 401
+        found = httpx.get(url, headers={"Authorization": f"Bearer {token}"}, timeout=GENEROUS)
+        assert found.json()["share"] == address
+    finally:
+        process.terminate()
+        assert process.wait(GENEROUS) == 0

@@ -18,6 +18,7 @@ PAIRS = [
     ("on-main", "main", TEXT),
     ("error", "error-ground", TEXT),
     ("error", "card", TEXT),
+    ("bar-new", "card", TEXT),
     ("bar", "track", SHAPES),
     ("bar-new", "track", SHAPES),
     ("focus", "ground", SHAPES),

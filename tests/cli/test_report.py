@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from cli.inside import refusal
 from cli.test_bench import QUICK, cala
 from problems import blobs
+from refusals import assert_names
 from reports.make_run import make_run
 
 pytestmark = pytest.mark.usefixtures("undrawn_figures")
@@ -70,20 +72,17 @@ def test_report_as_json_elsewhere_and_with_images(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "field", "named"),
     [
-        (["nothing"], "nothing is not a folder"),
-        (["."], ". is not a run folder"),
-        (["R", "--images", "no"], "--images no is not a folder"),
+        (["nothing"], "runs", "nothing"),
+        (["."], "runs", "config.json"),
+        (["R", "--images", "no"], "images", "--images no"),
     ],
 )
-def test_bad_calls_are_one_line(arguments, message, tmp_path):
+def test_bad_calls_are_one_line(arguments, field, named, tmp_path):
     made = make_run(tmp_path / "made" / "run", methods=("nearest-mean",), draws=1)
-    named = [str(made) if a == "R" else a for a in arguments]
-    done = cala("report", *named, cwd=tmp_path)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
+    given = [str(made) if a == "R" else a for a in arguments]
+    assert_names(refusal("report", *given, cwd=tmp_path), named, field=field)
 
 
 def test_only_open_opens(tmp_path, monkeypatch):

@@ -12,9 +12,9 @@ from cala.benchmark.tables import HEADINGS, differences_table, results_table
 from cala.cli.bench import print_results
 from cala.cli.compare import find_method, short_names
 from cala.cli.terminal import TerminalTable
-from cala.errors import InputError, UnknownNameError
 from cala.records import Record
 from cala.results import SESSION_COLUMNS, Results
+from refusals import refused
 
 DRAWS = ("random:0", "random:1", "random:2")
 LONG = [f"{host}+cala-plus" for host in ("nearest-mean", "calibrated-mean", "x" * 60)]
@@ -119,9 +119,9 @@ def test_a_reference_is_found_by_any_of_its_names():
     assert find_method("x-2: la", aliases) == "x-2: la"
     assert find_method("1: la", aliases) == "x-1: la"
     assert find_method("cala", aliases) == "x-2: cala"
-    with pytest.raises(InputError) as several:
+    with refused("'la'", field="reference") as several:
         find_method("la", aliases)
-    assert several.value.field == "reference"
     assert several.value.fix == "give one of 'x-1: la', 'x-2: la'"
-    with pytest.raises(UnknownNameError, match="cala"):
+    with refused("'calla'", field="reference", code="unknown_name") as caught:
         find_method("calla", {"cala": ()})
+    assert "'cala'?" in caught.value.fix

@@ -12,10 +12,10 @@ import pytest
 from cala.cluster import ClusterAddress, parse_target
 from cala.cluster.ray_cluster import connected
 from cala.errors import InputError
-from cli.inside import inside
+from cala.extras import install
+from cli.inside import refusal
 from conftest import missing
-
-__all__ = ["inside"]
+from refusals import assert_names, refused
 
 
 def test_places():
@@ -27,9 +27,9 @@ def test_places():
 
 @pytest.mark.parametrize("text", ["", "spark", "ray:", "ray:host", "ray:a b:1", "here:1", "RAY"])
 def test_other_places_are_refused_with_those_that_there_are(text):
-    with pytest.raises(InputError, match=r"use here .* ray|HOST:PORT, as in ray:10") as error:
+    with refused(f"--on {text}", field="on") as caught:
         parse_target(text)
-    assert error.value.field == "on"
+    assert "HOST:PORT" in caught.value.fix
 
 
 @pytest.mark.parametrize(
@@ -37,22 +37,21 @@ def test_other_places_are_refused_with_those_that_there_are(text):
     [("run",), ("ablate", "gamma", "--values", "1"), ("encode", "x", "-o", "x.shards"),
      ("train", "x", "-o", "y")],
 )  # fmt: skip
-def test_commands_refuse_them_first(inside, command):
-    code, _, err = inside(*command, "--on", "spark")
-    assert code == 2
-    assert "--on spark: use here" in err
+def test_commands_refuse_them_first(command):
+    assert_names(refusal(*command, "--on", "spark"), "--on spark", field="on")
 
 
-def test_only_shards_are_encoded_elsewhere(inside):
-    code, _, err = inside("encode", "x", "-o", "x.npz", "--on", "ray")
-    assert code == 2
-    assert "give -o NAME.shards instead of x.npz" in err
+def test_only_shards_are_encoded_elsewhere():
+    found = refusal("encode", "x", "-o", "x.npz", "--on", "ray")
+    assert_names(found, field="out")
+    assert "NAME.shards" in found.fix
 
 
 def test_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(InputError, match=r"\.\[ray\]"), connected(ClusterAddress()):
+    with refused(field="on", code="missing_extra") as caught, connected(ClusterAddress()):
         pass
+    assert caught.value.fix.startswith(install("ray"))
 
 
 def test_somebody_else_answers():
@@ -73,7 +72,7 @@ def test_somebody_else_answers():
 
 
 def test_no_such_port():
-    with pytest.raises(InputError, match="65535"):
+    with refused("127.0.0.1:99999", field="on", code="bad_port"):
         parse_target("ray:127.0.0.1:99999")
 
 

@@ -20,6 +20,7 @@ from cala.core.fakes import EpisodePlan, FakePool, draw_episode, draw_fakes, dra
 from cala.core.operating_point import choose_delta, pseudo_trade_off, thinned
 from cala.metrics import Answers, trade_off
 from core.training_problem import HELDOUT
+from refusals import refused
 
 
 def seeded(seed: int = 0) -> np.random.Generator:
@@ -169,7 +170,7 @@ def test_operating_points_move_the_way_they_say():
     assert hm == pytest.approx(every.max())
     chosen = choose_delta(curve, "harmonic")
     assert np.abs(curve.delta[1:] - chosen).min() > 0, "inside an interval, not on its edge"
-    with pytest.raises(ValueError, match="unknown objective 'best'"):
+    with refused("'best'", field="objective", code="unknown_name"):
         choose_delta(curve, "best")
 
 

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from cala.core import cala as module
-from cala.core.adapters import KINDS, OPTIMISERS, MLPAdapter, ScalarAdapter, SummaryAdapter, adam
+from cala.core.adapters import (
+    ADAPTER_KINDS,
+    OPTIMISERS,
+    MLPAdapter,
+    ScalarAdapter,
+    SummaryAdapter,
+    adam,
+)
 from cala.core.cala import AdapterLoss, ClassContext, mean_loss, train_by_steps, train_convex
 from cala.errors import InputError
 from cala.heads.adapter_training import AdapterRecipe
@@ -47,7 +54,7 @@ def train(adapter, heldout=HELDOUT, rng=None, *, lr=1e-3, optimiser="adam", **op
     return adapter
 
 
-@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("kind", list(ADAPTER_KINDS))
 @given(st.integers(0, 999))
 def test_gradients_are_those_of_finite_differences(kind, seed):
     rng = seeded(seed)
@@ -68,7 +75,7 @@ def test_gradients_are_those_of_finite_differences(kind, seed):
     np.testing.assert_allclose(found, slow, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("kind", list(ADAPTER_KINDS))
 def test_what_an_adapter_has_learned_can_be_stored(kind):
     recipe, found = AdapterRecipe(adapter=kind), []
     for dtype in (np.float64, np.float32):
@@ -84,7 +91,7 @@ def test_what_an_adapter_has_learned_can_be_stored(kind):
     np.testing.assert_allclose(found[1], found[0], rtol=1e-4, atol=1e-4)
 
 
-LINEAR = [k for k in KINDS if AdapterRecipe(adapter=k).make(N_BASE, seeded()).linear]
+LINEAR = [k for k in ADAPTER_KINDS if AdapterRecipe(adapter=k).make(N_BASE, seeded()).linear]
 
 
 def test_the_kinds_that_are_linear():
@@ -260,7 +267,7 @@ def test_summary_inputs_by_hand():
     assert (adapter.inputs(constant)[:, -1] == 0).all(), "a constant input is no input"
 
 
-@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("kind", list(ADAPTER_KINDS))
 def test_inputs_stay_within_the_range_of_the_training_classes(kind):
     """Nothing was learned beyond it: a class out there gets what the nearest one would."""
     adapter, rng = AdapterRecipe(adapter=kind).make(N_BASE, seeded()), seeded(1)

@@ -16,6 +16,7 @@ from PIL import Image
 from cala.data import decoding
 from cala.data.decoding import ImageError, decode
 from data.tiny_sets import picture
+from refusals import refused
 
 GREY = np.arange(0, 240, dtype=np.uint8).reshape(12, 20)
 
@@ -177,13 +178,13 @@ def test_one_pixel_and_resizing(tmp_path):
 def test_the_pixel_limit_is_read_from_the_header(tmp_path):
     path = tmp_path / "bomb.png"
     path.write_bytes(png(9_300, 9_300, 8, 2, b""))
-    with pytest.raises(ImageError, match="9300×9300 pixels are more than the limit of 50,000,000"):
+    with refused(path, "9300×9300", "50,000,000", kind=ImageError, code="bomb"):
         decode(path, max_pixels=50_000_000)
     path.write_bytes(png(100_000, 100_000, 8, 2, b""))
-    with pytest.raises(ImageError, match=r"bomb\.png: more pixels than"):
+    with refused(path, kind=ImageError, code="bomb"):
         decode(path)
     Image.fromarray(picture(1)).save(path)
-    with pytest.raises(ImageError, match="24×20 pixels are more than the limit of 479"):
+    with refused(path, "24×20", 479, kind=ImageError, code="bomb"):
         decode(path, max_pixels=479)
     assert decode(path, max_pixels=480)[0].shape == (20, 24, 3)
 
@@ -195,17 +196,17 @@ def test_files_cut_short_are_named(tmp_path, suffix):
     whole = path.read_bytes()
     for share in (0.02, 0.3, 0.7):
         path.write_bytes(whole[: int(share * len(whole))])
-        with pytest.raises(ImageError, match=f"cut.{suffix}: "):
+        with refused(path, kind=ImageError, code="bad_image"):
             decode(path)
 
 
 def test_what_is_no_image_file(tmp_path, monkeypatch):
     path = tmp_path / "a.jpg"
     path.write_bytes(b"")
-    with pytest.raises(ImageError, match=r"a\.jpg: empty file"):
+    with refused(path, "empty", kind=ImageError, code="bad_image"):
         decode(path)
     path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n")
-    with pytest.raises(ImageError, match="not an image of a known format"):
+    with refused(path, "format", kind=ImageError, code="bad_image"):
         decode(path)
     for target in ("a folder.jpg", "pipe.jpg", "loop.jpg", "gone.jpg"):
         odd = tmp_path / target
@@ -215,14 +216,14 @@ def test_what_is_no_image_file(tmp_path, monkeypatch):
             os.mkfifo(odd)
         elif target.startswith("loop"):
             odd.symlink_to(odd)
-        with pytest.raises(ImageError, match=target):
+        with refused(odd, kind=ImageError, code="bad_image"):
             decode(odd)
 
     def refuse(*args, **options):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Image, "open", refuse)
-    with pytest.raises(ImageError, match=r"a\.jpg: Permission denied"):
+    with refused(path, "Permission denied", kind=ImageError, code="bad_image"):
         decode(path)
 
 
@@ -231,7 +232,7 @@ def test_a_file_without_permission(tmp_path):
     path = tmp_path / "a.png"
     Image.fromarray(picture(1)).save(path)
     path.chmod(0)
-    with pytest.raises(ImageError, match="Permission denied"):
+    with refused(path, "Permission denied", kind=ImageError, code="bad_image"):
         decode(path)
 
 

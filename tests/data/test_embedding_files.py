@@ -16,7 +16,7 @@ from cala.core.fakes import FakePool
 from cala.data.embeddings import Embeddings, load_embeddings, save_embeddings
 from cala.errors import InputError
 from data.embedding_arrays import arrays, write
-from data.refusals import refused
+from refusals import refused
 
 
 def whole(d: int = 3) -> Embeddings:
@@ -83,13 +83,13 @@ def test_half_precision_when_asked(tmp_path, suffix):
 def test_what_cannot_be_saved(tmp_path):
     data = whole()
     view = data.dev(1, seed=0, keep=[])
-    with pytest.raises(InputError, match="this is a view"):
+    with refused(code="not_original"):
         save_embeddings(tmp_path / "a.npz", view)
     with refused(field="provenance"):
         save_embeddings(tmp_path / "a.npz", replace(data, provenance={"a": {1, 2}}))
-    with refused(r"\(3,\)", field="names_train"):
+    with refused("(3,)", field="names_train"):
         save_embeddings(tmp_path / "a.npz", replace(data, names_train=("a", "b", "c")))
-    with refused(r"\.npz", field="path"):
+    with refused("a.pt", field="path"):
         save_embeddings(tmp_path / "a.pt", data)
     (tmp_path / "folder.npz").mkdir()
     (tmp_path / "folder.safetensors").mkdir()
@@ -109,7 +109,7 @@ def test_an_old_file_stays_when_writing_fails(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(np, "savez", full)
-    with pytest.raises(InputError, match="No space left"):
+    with refused(path, "No space left", code="not_written"):
         save_embeddings(path, whole(5))
     assert path.read_bytes() == before
     assert len(list(tmp_path.iterdir())) == 1
@@ -137,49 +137,49 @@ N = 40  # training rows
 @pytest.mark.parametrize(
     ("changes", "field", "named"),
     [
-        ({"x_test": None}, "x_test", "missing"),
-        ({"x_train": np.zeros((0, 3)), "y_train": np.zeros(0, int)}, "x_train", r"\(0, 3\)"),
-        ({"x_train": np.zeros((N, 0)), "x_test": np.zeros((8, 0))}, "x_train", r"\(40, 0\)"),
-        ({"x_train": np.zeros(N)}, "x_train", r"\(40,\).*\(n, d\)"),
+        ({"x_test": None}, "x_test", "y_train, y_test"),
+        ({"x_train": np.zeros((0, 3)), "y_train": np.zeros(0, int)}, "x_train", "(0, 3)"),
+        ({"x_train": np.zeros((N, 0)), "x_test": np.zeros((8, 0))}, "x_train", "(40, 0)"),
+        ({"x_train": np.zeros(N)}, "x_train", "(40,)"),
         ({"x_train": np.zeros((N, 3), complex)}, "x_train", "complex128"),
         ({"x_train": np.full((N, 3), "a")}, "x_train", "<U1"),
         ({"x_train": np.full((N, 3), np.nan)}, "x_train", "NaN"),
         ({"x_test": np.full((8, 3), -np.inf)}, "x_test", "NaN"),
         ({"x_test": np.full((8, 3), 1e300)}, "x_test", "too large"),
-        ({"x_test": np.zeros((8, 5))}, "x_test", r"\(8, 5\).*\(m, 3\)"),
-        ({"y_train": np.zeros(3, int)}, "y_train", r"\(3,\).*\(40\)"),
-        ({"y_train": np.zeros((N, 1), int)}, "y_train", r"\(40, 1\)"),
-        ({"y_train": np.full(N, 0.5)}, "y_train", "float64.*integers"),
+        ({"x_test": np.zeros((8, 5))}, "x_test", "(8, 5)"),
+        ({"y_train": np.zeros(3, int)}, "y_train", "(3,)"),
+        ({"y_train": np.zeros((N, 1), int)}, "y_train", "(40, 1)"),
+        ({"y_train": np.full(N, 0.5)}, "y_train", "float64"),
         ({"y_train": np.full(N, np.nan)}, "y_train", "float64"),
-        ({"y_test": np.full(8, -1)}, "y_test", r"-1: use 0\.\."),
+        ({"y_test": np.full(8, -1)}, "y_test", "-1"),
         ({"y_test": np.full(8, 2**63, np.uint64)}, "y_test", "9223372036854775808"),
-        ({"y_test": np.full(8, "cat")}, "y_test", "both"),
+        ({"y_test": np.full(8, "cat")}, "y_test", "strings"),
         ({"y_test": np.full(8, True)}, "y_test", "bool"),
-        ({"class_names": np.array(["a", "b"])}, "y_train", r"2: use 0\.\.1"),
+        ({"class_names": np.array(["a", "b"])}, "y_train", "2"),
         ({"class_names": np.array(["a", "b", "a", "c"])}, "class_names", "'a' twice"),
         ({"class_names": np.arange(4)}, "class_names", "int64"),
-        ({"names_train": np.array(["a", "b"])}, "names_train", r"\(2,\).*\(40\)"),
-        ({"names_test": np.array("a")}, "names_test", r"<U1 of shape \(\)"),
+        ({"names_train": np.array(["a", "b"])}, "names_train", "(2,)"),
+        ({"names_test": np.array("a")}, "names_test", "()"),
         ({"pairs": None}, "fake", "pairs"),
         ({"fake": None}, "pairs", "fake"),
-        ({"fake": np.zeros((5, 3))}, "fake", r"\(5, 3\)"),
-        ({"fake": np.zeros((5, 0, 3))}, "fake", r"\(5, 0, 3\)"),
-        ({"fake": np.zeros((0, 5, 3)), "pairs": np.zeros((0, 2), int)}, "fake", r"\(0, 5, 3\)"),
+        ({"fake": np.zeros((5, 3))}, "fake", "(5, 3)"),
+        ({"fake": np.zeros((5, 0, 3))}, "fake", "(5, 0, 3)"),
+        ({"fake": np.zeros((0, 5, 3)), "pairs": np.zeros((0, 2), int)}, "fake", "(0, 5, 3)"),
         ({"fake": np.full((5, 6, 3), np.nan)}, "fake", "NaN"),
-        ({"pairs": np.zeros((4, 2), int)}, "pairs", r"\(4, 2\).*\(5, 2\)"),
+        ({"pairs": np.zeros((4, 2), int)}, "pairs", "(4, 2)"),
         ({"pairs": np.full((5, 2), 0.5)}, "pairs", "float64"),
-        ({"pairs": np.full((5, 2), 9)}, "pairs", r"9: use 0\.\.3"),
+        ({"pairs": np.full((5, 2), 9)}, "pairs", "9"),
         ({"pairs": np.full((5, 2), 2)}, "pairs", "class 2 with itself"),
-        ({"holdout": np.zeros(3, bool)}, "holdout", r"\(3,\)"),
-        ({"holdout": np.zeros((N, 1), bool)}, "holdout", r"\(40, 1\)"),
-        ({"holdout": np.array([3, -1])}, "holdout", r"-1: use 0\.\.39"),
+        ({"holdout": np.zeros(3, bool)}, "holdout", "(3,)"),
+        ({"holdout": np.zeros((N, 1), bool)}, "holdout", "(40, 1)"),
+        ({"holdout": np.array([3, -1])}, "holdout", "-1"),
         ({"holdout": np.array([3, N])}, "holdout", "40"),
         ({"holdout": np.array([0.0, 1.0])}, "holdout", "float64"),
-        ({"holdout": np.array([1, 0, 1])}, "holdout", "not a mask of 40 rows"),
+        ({"holdout": np.array([1, 0, 1])}, "holdout", "40 rows"),
         ({"scale": np.float32(np.nan)}, "scale", "NaN"),
         ({"scale": np.float32(0)}, "scale", "0.0"),
         ({"scale": np.float32(-16)}, "scale", "-16.0"),
-        ({"scale": np.array([16.0])}, "scale", r"\(1,\).*single number"),
+        ({"scale": np.array([16.0])}, "scale", "(1,)"),
         ({"scale": np.array("16")}, "scale", "<U2"),
         ({"provenance": np.array("resnet")}, "provenance", "JSON object"),
         ({"provenance": np.array("[1]")}, "provenance", "JSON object"),
@@ -187,10 +187,8 @@ N = 40  # training rows
 )
 def test_what_does_not_fit_is_named(tmp_path, changes, field, named):
     path = write(tmp_path, **changes)
-    with pytest.raises(InputError, match=named) as caught:
+    with refused(f"{path}: {field} ", named, field=field):
         load_embeddings(path)
-    assert str(caught.value).startswith(str(path))
-    assert caught.value.field == field
 
 
 def test_string_labels_outside_the_class_names(tmp_path):
@@ -212,7 +210,7 @@ def test_a_mask_that_marks_nothing_is_none(tmp_path):
     for given in (np.zeros(N, bool), np.zeros(N, np.uint8), np.zeros(0)):
         assert load_embeddings(write(tmp_path, holdout=given)).holdout is None
     few = {"x_train": np.ones((2, 3)), "y_train": np.array([0, 1]), "fake": None, "pairs": None}
-    with refused("mask or row numbers", field="holdout"):
+    with refused(field="holdout", code="ambiguous"):
         load_embeddings(write(tmp_path, **few, holdout=np.array([0, 1])))
 
 
@@ -223,7 +221,7 @@ def test_files_cut_short_or_of_another_kind(tmp_path, suffix):
     cuts = [good[:n] for n in (0, 1, 8, 100, len(good) // 2, len(good) - 30, len(good) - 1)]
     for content in (b"hello", b"\x00" * 500, b"\xff" * 500, *cuts):
         broken.write_bytes(content)
-        with refused(r"broken\.", code="damaged_file"):
+        with refused(broken, code="damaged_file"):
             load_embeddings(broken)
 
 
@@ -255,7 +253,7 @@ def test_other_content_under_the_name(tmp_path):
     path = tmp_path / "a.npz"
     with path.open("wb") as file:
         np.save(file, np.zeros((3, 3)))
-    with refused(r"single array.*numpy\.savez", code="damaged_file"):
+    with refused(path, "single array", code="damaged_file"):
         load_embeddings(path)
     np.savez(path, **arrays(x_train=np.array([{"a": 1}], dtype=object)))
     with refused("x_train", code="damaged_file"):
@@ -266,20 +264,20 @@ def test_other_content_under_the_name(tmp_path):
         load_embeddings(path)
     with zipfile.ZipFile(path, "w"):
         pass
-    with refused("holds nothing", field="x_train"):
+    with refused("nothing", field="x_train"):
         load_embeddings(path)
 
 
 def test_places_without_a_file(tmp_path):
-    with refused(r"nothing\.npz", code="missing_file"):
+    with refused("nothing.npz", code="missing_file"):
         load_embeddings(tmp_path / "nothing.npz")
     (tmp_path / "folder.npz").mkdir()
-    with refused("folder", code="missing_file"):
+    with refused("folder.npz", code="missing_file"):
         load_embeddings(tmp_path / "folder.npz")
-    with pytest.raises(InputError, match="nul"):
+    with refused(r"nul\x00byte.npz", code="missing_file"):
         load_embeddings("nul\0byte.npz")
     (tmp_path / "a.csv").write_text("1,2")
-    with refused(r"\.npz, \.safetensors", field="path"):
+    with refused("a.csv", field="path"):
         load_embeddings(tmp_path / "a.csv")
 
 
@@ -287,9 +285,12 @@ def test_safetensors_of_other_hands(tmp_path):
     path = tmp_path / "a.safetensors"
     save_file(arrays(scale=None), path, metadata={"format": "pt"})
     assert load_embeddings(path).class_names is None
-    for header in ({"class_names": "not json"}, {"class_names": json.dumps([1, 2, 3, 4])}):
-        save_file(arrays(scale=None), path, metadata=header)
-        with refused(r"a\.safetensors"):
+    for text, told in (
+        ("not json", {"code": "other_kind"}),
+        (json.dumps([1, 2, 3, 4]), {"field": "class_names"}),
+    ):
+        save_file(arrays(scale=None), path, metadata={"class_names": text})
+        with refused("a.safetensors", **told):
             load_embeddings(path)
 
 

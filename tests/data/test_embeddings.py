@@ -12,8 +12,8 @@ import pytest
 from cala.benchmark.sources import Source
 from cala.data.embeddings import load_embeddings, save_embeddings
 from cala.data.protocol import Expected, make_protocol
-from cala.errors import InputError
 from data.embedding_arrays import write
+from refusals import refused
 
 
 def test_a_whole_file(tmp_path):
@@ -150,7 +150,7 @@ def test_parts_travel_with_the_file(tmp_path, suffix):
 
 
 def test_parts_that_do_not_fit_are_named(tmp_path):
-    with pytest.raises(InputError, match=r"part\.virtual contains NaN"):
+    with refused("NaN", field="part.virtual"):
         load_embeddings(write(tmp_path, **{"part.virtual": np.array([[np.nan]])}))
 
 

@@ -18,8 +18,8 @@ from cala.data.protocol import (
 )
 from cala.data.sets import open_images
 from cala.errors import InputError
-from data.refusals import refused
 from data.tiny_sets import WNIDS, cub200, mini_folders, plain_folder, published_draw
+from refusals import refused
 
 
 @pytest.mark.parametrize("name", MANIFESTS)
@@ -59,7 +59,7 @@ def test_mini_imagenet_and_cub200_are_the_fields_protocols():
 def test_a_damaged_class_list_is_noticed(monkeypatch):
     real = module.json.loads
     monkeypatch.setattr(module.json, "loads", lambda text: real(text.replace("beaver", "baever")))
-    with refused("classes list", code="damaged_file"):
+    with refused("cifar100", code="damaged_file"):
         load_protocol("cifar100")
 
 
@@ -85,10 +85,10 @@ def test_shots_are_found_by_the_end_of_their_path(tmp_path):
 def test_shots_that_are_missing_or_of_another_class(tmp_path):
     images = open_images(cub200(tmp_path))
     shots = ("002.Bird_1/Bird_train_0.jpg", "002.Bird_1/Bird_train_9.jpg")
-    with refused(r"1 of 2 .*Bird_train_9\.jpg", code="missing_shots"):
+    with refused("1 of 2", "Bird_train_9.jpg", code="missing_shots"):
         published_draw(named(shots), images)
     wrong = ("002.Bird_1/Bird_train_0.jpg", "003.Bird_2/Bird_train_0.jpg")
-    with refused(r"Bird_2/Bird_train_0\.jpg of session 1", code="wrong_class"):
+    with refused("Bird_2/Bird_train_0.jpg", "session 1", code="wrong_class"):
         published_draw(named(wrong), images)
     with refused(code="no_shots"):
         published_draw(named(), images)
@@ -117,7 +117,7 @@ def test_defaults_fit_the_number_of_classes():
         (
             {"classes": 10, "base": 6, "sessions": 9},
             "sessions",
-            "6 base . 9 sessions × 1 class are",
+            "6 base + 9 sessions × 1 class ",
         ),
         ({"classes": 10, "way": 10}, "sessions", "more than 10 classes"),
     ],
@@ -154,5 +154,5 @@ def test_an_order_decides_which_classes_come_when(tmp_path):
     for session, rows in enumerate(draw.rows, start=1):
         assert set(labels[rows].tolist()) == {p.order[session]}
     np.testing.assert_array_equal(make_protocol(3).relabel(labels), labels, strict=True)
-    with refused("label 3 "):
+    with refused("label 3 ", field="y"):
         p.relabel(np.array([3]))

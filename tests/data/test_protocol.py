@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from cala.data import protocol as module
 from cala.data.protocol import Protocol, canonical_draw, load_protocol, random_draw
-from cala.errors import InputError
-from data.refusals import refused
+from refusals import refused
 
 LABELS = np.repeat(np.arange(10), 8)
 SMALL = Protocol(name="small", base=4, way=3, shot=5, sessions=2)
@@ -47,8 +45,9 @@ def test_a_damaged_manifest_is_noticed(monkeypatch):
 
 
 def test_unknown_protocols_and_missing_lists_are_named():
-    with pytest.raises(InputError, match="unknown protocol 'cifar10': did you mean 'cifar100'"):
+    with refused("'cifar10'", field="protocol", code="unknown_name") as caught:
         load_protocol("cifar10")
+    assert "'cifar100'?" in caught.value.fix
     with refused(code="no_shots"):
         canonical_draw(SMALL)
 

@@ -14,8 +14,8 @@ from cala.cli.data import report_lines
 from cala.data.check import check_data
 from cala.data.sets import DATASETS, locate, open_images, recognise
 from cala.errors import InputError
-from data.refusals import refused
 from data.tiny_sets import CLASSES, MAKERS, TEST, TRAIN
+from refusals import refused
 
 SETS = sorted(DATASETS)
 
@@ -78,15 +78,15 @@ def test_a_part_of_a_split(made):
 def test_rows_sizes_and_options_that_do_not_exist(made):
     name, root = made
     train = open_images(root).train
-    with refused("row 99 .*12 images", field="rows"):
+    with refused("row 99", field="rows"):
         train.image(99)
     with refused("row -1", field="rows"):
         train.batches(4, [-1])
     with refused(field="size"):
         train.batches(0)
-    with pytest.raises(InputError, match=f"{name} has no option colour"):
+    with refused(name, field="colour"):
         open_images(root, colour=True)
-    with refused("on_bad 'ignore'", code="unknown_name"):
+    with refused("'ignore'", field="on_bad", code="unknown_name"):
         open_images(root, on_bad="ignore")
     with refused("imagenet21k", code="unknown_name"):
         open_images(root, "imagenet21k")
@@ -129,7 +129,7 @@ def test_a_path_without_the_set_is_named(made, tmp_path):
         with refused(code="bad_layout"):
             open_images(path)
     for path in (tmp_path / "nothing", "nul\0byte"):
-        with refused("cannot be read", field="path"):
+        with refused(str(path).replace("\0", r"\x00"), field="path", code="unreadable_file"):
             open_images(path, name)
 
 
@@ -181,8 +181,9 @@ def test_any_damaged_file_ends_in_a_report(made, damage):
 def test_a_benchmark_is_found_by_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("CALA_DATA", raising=False)
-    with refused("CUB_200_2011", field="data", code="not_found"):
+    with refused("cub200", field="data", code="not_found") as caught:
         locate("cub200")
+    assert "CUB_200_2011" in caught.value.fix
     MAKERS["cub200"](tmp_path / "data" / "birds")
     assert locate("cub200") == (Path("data/birds"), "cub200")
     MAKERS["cub200"](tmp_path / "elsewhere" / "deep")

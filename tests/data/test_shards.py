@@ -17,9 +17,9 @@ from safetensors.numpy import load_file, save_file
 from cala.data.shard_rows import Shards, open_shards
 from cala.data.shard_writer import ShardWriter
 from cala.data.shards import read_manifest
-from cala.errors import InputError, StateError
+from cala.errors import StateError
 from cala.files import sha256
-from data.refusals import refused
+from refusals import refused
 
 CLASSES = ("ant", "bee", "crow")
 FROM = {"encoder": "mine", "fingerprint": "f00"}
@@ -130,14 +130,14 @@ def test_a_writer_goes_on(tmp_path: Path) -> None:
     with writer(path, keys=keys) as w:
         w.write("u1", *rows(2, 1))
         assert w.missing == ("u0", "u2")
-    with refused("2 parts are missing, such as u0", code="incomplete"):
+    with refused("2 parts", "u0", code="incomplete"):
         open_shards(path)
     with writer(path, keys=keys) as w:
         assert w.missing == ("u0", "u2")
         with refused("u1", field="key"):
             w.write("u1", *rows(2, 1))
         w.write("u0", *rows(2, 0))
-        with refused("u2 missing", code="incomplete"):
+        with refused("u2", code="incomplete"):
             w.finish()
         w.write("u2", *rows(2, 2))
         w.finish()
@@ -168,22 +168,22 @@ def test_a_writer_with_another_list_of_units_overwrites_nothing(
 
 
 @pytest.mark.parametrize(
-    ("options", "named"),
+    ("options", "told", "named"),
     [
-        ({"dim": 0}, "dim is 0"),
-        ({"scale": float("nan")}, "scale is nan"),
-        ({"keys": (None, 1)}, "has no name"),
-        ({"keys": ("a", "a")}, "twice"),
-        ({"classes": ("ant", 3)}, "strings"),
-        ({"classes": ("ant", "ant")}, "twice"),
-        ({"classes": ()}, "classes is 0"),
-        ({"provenance": {"x": {1}}}, "provenance cannot be written as JSON"),
+        ({"dim": 0}, {"code": "bad_manifest"}, "dim is 0"),
+        ({"scale": float("nan")}, {"code": "bad_manifest"}, "scale is nan"),
+        ({"keys": (None, 1)}, {"code": "bad_manifest"}, "no name"),
+        ({"keys": ("a", "a")}, {"code": "bad_manifest"}, "repeated"),
+        ({"classes": ("ant", 3)}, {"field": "classes"}, "'ant', 3"),
+        ({"classes": ("ant", "ant")}, {"field": "classes"}, "'ant', 'ant'"),
+        ({"classes": ()}, {"code": "bad_manifest"}, "classes is 0"),
+        ({"provenance": {"x": {1}}}, {"field": "provenance"}, ""),
     ],
 )
 def test_what_could_not_be_read_again_is_not_begun(
-    tmp_path: Path, options: dict[str, object], named: str
+    tmp_path: Path, options: dict[str, object], told: dict[str, str], named: str
 ) -> None:
-    with pytest.raises(InputError, match=named):
+    with refused(named, **told):
         writer(tmp_path / "my.shards", **options)
     assert not (tmp_path / "my.shards").exists()
 
@@ -192,14 +192,14 @@ def test_names_and_numbers_that_cannot_be_kept(tmp_path: Path) -> None:
     x, y = rows(2)
     with writer(tmp_path / "my.shards") as w:
         for names in ([None, None], ["\ud800", "a"]):
-            with pytest.raises(InputError, match="a name cannot be written"):
+            with refused(field="names"):
                 w.write("a", x, y, names=names)
         for wrong in (x.astype(complex), x.astype(str)):
-            with pytest.raises(InputError, match="give real numbers"):
+            with refused(wrong.dtype, field="x"):
                 w.write("a", wrong, y)
         w.write("a", x, y)
         w.finish()
-        with pytest.raises(InputError, match="was closed: open another"):
+        with refused(w.folder, code="closed"):
             w.write("b", x, y)
 
 
@@ -250,15 +250,15 @@ def _bad_x() -> np.ndarray:
 @pytest.mark.parametrize(
     ("x", "y", "field", "named"),
     [
-        (np.ones((2, 3)), np.zeros(2, int), "x", r"\(2, 3\)"),
-        (np.ones((0, 4)), np.zeros(0, int), "x", r"\(0, 4\)"),
-        (np.float32(3), np.zeros(0, int), "x", r"shape \(\)"),
-        (np.ones((2, 4)), np.zeros(3, int), "y", r"\(3,\)"),
+        (np.ones((2, 3)), np.zeros(2, int), "x", "(2, 3)"),
+        (np.ones((0, 4)), np.zeros(0, int), "x", "(0, 4)"),
+        (np.float32(3), np.zeros(0, int), "x", "()"),
+        (np.ones((2, 4)), np.zeros(3, int), "y", "(3,)"),
         (np.ones((2, 4)), np.zeros(2), "y", "float64"),
         (np.ones((2, 4)), np.array([0, 3]), "y", "holds 3"),
         (np.ones((2, 4)), np.array([0, -1]), "y", "holds -1"),
         (_bad_x(), np.zeros(2, int), "x", "NaN"),
-        (np.array([[1.0, 0, 0, 0], [0, 0, 0, 0]]), np.zeros(2, int), "x", "row 1 .*zero"),
+        (np.array([[1.0, 0, 0, 0], [0, 0, 0, 0]]), np.zeros(2, int), "x", "row 1 "),
     ],
 )
 def test_bad_rows_are_not_written(
@@ -271,7 +271,7 @@ def test_bad_rows_are_not_written(
 
 def test_half_precision_says_what_it_cannot_hold(tmp_path: Path) -> None:
     half = writer(tmp_path / "my.shards", dtype="float16")
-    with half as w, pytest.raises(InputError, match=r"too large for float16"):
+    with half as w, refused("row 0 ", "float16", field="x"):
         w.write("u", np.full((1, 4), 1e6), np.zeros(1, int))
 
 
@@ -301,7 +301,7 @@ def test_a_changed_byte_is_found(folder: Path) -> None:
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
-    with pytest.raises(InputError, match=r"shard-00000.*checksum"):
+    with refused("shard-00000", "checksum", code="damaged_file"):
         open_shards(folder).verify()
 
 
@@ -317,26 +317,26 @@ def _overwritten(folder: Path, member: str, values: np.ndarray) -> Shards:
 
 def test_nan_and_zero_rows_in_a_shard_are_named(folder: Path) -> None:
     shards = _overwritten(folder, "x", np.full(4, np.nan, np.float32))
-    with pytest.raises(InputError, match=r"shard-00000.*NaN.*row 0"):
+    with refused("shard-00000", "NaN", "row 0", code="damaged_file"):
         shards.features("train")[:]
     shards = _overwritten(folder, "x", np.zeros(4, np.float32))
-    with pytest.raises(InputError, match=r"shard-00000.*zero"):
+    with refused("shard-00000", "zero in row 0", code="damaged_file"):
         next(shards.blocks("train"))
 
 
 def test_labels_out_of_range_are_named(folder: Path) -> None:
     shards = _overwritten(folder, "y", np.array([7]))
-    with pytest.raises(InputError, match=r"shard-00000.*y holds 7"):
+    with refused("shard-00000", "y holds 7", code="damaged_file"):
         shards.labels("train")
 
 
 @pytest.mark.parametrize(
     ("change", "code", "named"),
     [
-        ({"schema": 2}, "newer_file", "newer cala"),
+        ({"schema": 2}, "newer_file", "schema 2"),
         ({"schema": None}, "damaged_file", "schema is None"),
-        ({"dim": 5}, "damaged_file", r"shard-00000.*x is F32 \(5, 4\).*\(5, 5\)"),
-        ({"dtype": "float16"}, "damaged_file", "shard-00000.*float16"),
+        ({"dim": 5}, "damaged_file", "x is F32 (5, 4)"),
+        ({"dtype": "float16"}, "damaged_file", "x is not float16"),
         ({"dtype": "int8"}, "damaged_file", "dtype is 'int8'"),
         ({"rows": {}}, "damaged_file", "not the sum"),
         ({"classes": 4}, "damaged_file", "names 3 classes, the manifest 4"),
@@ -348,7 +348,7 @@ def test_labels_out_of_range_are_named(folder: Path) -> None:
         ({"complete": "no"}, "damaged_file", "work units are missing"),
         ({"complete": True, "expected": ["never"]}, "damaged_file", "work units are missing"),
         ({"expected": [1, None]}, "damaged_file", "has no name"),
-        ({"expected": ["a", "a"]}, "damaged_file", "twice"),
+        ({"expected": ["a", "a"]}, "damaged_file", "repeated"),
     ],
 )
 def test_a_manifest_that_does_not_fit_is_named(

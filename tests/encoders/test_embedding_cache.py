@@ -17,8 +17,8 @@ from cala.data.cache import RowCache, cache_contents, cache_folder, clear_cache
 from cala.data.decoding import ImageError
 from cala.data.images import FilePixels, ImageSplit
 from cala.encoders.embed import EmbeddingCache, embed
-from cala.errors import CacheWarning
 from encoders.tiny import counting_encoder, noise_set
+from refusals import warned
 from waiting import GENEROUS
 
 
@@ -50,7 +50,7 @@ def test_what_was_put_is_found_by_another_reader():
 
 
 def test_many_rows_are_found(monkeypatch):
-    monkeypatch.setattr(data_cache, "KEYS", 7)
+    monkeypatch.setattr(data_cache, "_KEYS", 7)
     cache = EmbeddingCache(counting_encoder())
     put(cache, range(50))
     found, there = cache.find([digest(n) for n in range(60)])
@@ -136,7 +136,7 @@ def test_without_a_cache_it_is_only_slower(tmp_path, monkeypatch):
     file = tmp_path / "file"
     file.write_text("in the way")
     monkeypatch.setenv("CALA_CACHE", str(file))
-    with pytest.warns(CacheWarning, match="CALA_CACHE"):
+    with warned("no_cache", file):
         np.testing.assert_array_equal(embed(images.train, encoder), before)
     assert encoder.forward.images == 16
 
@@ -152,7 +152,7 @@ def test_a_full_disk_costs_time_not_the_result(monkeypatch):
 
     expected = counting_encoder()(images.train.pixels.array)
     monkeypatch.setattr("sqlite3.connect", full)
-    with pytest.warns(CacheWarning):
+    with warned("no_cache"):
         np.testing.assert_allclose(embed(images.train, encoder), expected, rtol=1e-5)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 import numpy as np
-import pytest
 
 from cala.benchmark.sources import Source
 from cala.core.fakes import LAMBDA_RANGE
@@ -13,9 +12,8 @@ from cala.data.embeddings import load_embeddings, save_embeddings
 from cala.encoders import fakes
 from cala.encoders.encode import encode_set
 from cala.encoders.fakes import _digests, encode_fakes
-from cala.errors import InputError
-from data.refusals import refused
 from encoders.tiny import counting_encoder, noise_set
+from refusals import refused
 
 
 def test_one_forward_per_image_and_nothing_the_second_time(tmp_path):
@@ -151,6 +149,6 @@ def test_images_that_trained_the_encoder_do_not_test_it():
     images = noise_set([4, 4, 4], [1, 1, 1])
     digests = images.test.digests()
     encoder = counting_encoder(trained=frozenset([digests[1][:32]]))
-    with pytest.raises(InputError, match="test/1"):
+    with refused("test/1", code="leakage"):
         encode_set(images, encoder, base=range(2), pairs=0)
     assert encoder.forward.images == 0

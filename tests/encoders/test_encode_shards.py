@@ -10,8 +10,8 @@ from cala.data.sets import open_images
 from cala.data.shard_rows import open_shards
 from cala.encoders.encode import encode_set
 from cala.encoders.encode_shards import encode_shards, encode_slice
-from data.refusals import refused
 from encoders.tiny import counting_encoder, noise_set
+from refusals import refused
 
 IMAGES = noise_set([5, 6, 7, 4], [2, 3, 2, 2])
 
@@ -98,7 +98,7 @@ def test_a_photo_of_another_size_is_noticed(tmp_path):
     encode_shards(open_images(photos, "folder"), counting_encoder(), out, **options)
     noise = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
     Image.fromarray(noise).save(photos / "class 0" / "2.png")
-    with refused("file sizes", field="images", code="other_folder"):
+    with refused(out, field="images", code="other_folder"):
         encode_shards(open_images(photos, "folder"), counting_encoder(), out, **options)
 
 

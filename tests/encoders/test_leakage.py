@@ -8,18 +8,16 @@ import pytest
 
 from cala.encoders.encode import encode_set
 from cala.encoders.leakage import seen_classes, stated_classes
-from cala.errors import InputError
-from data.refusals import refused
 from encoders.tiny import counting_encoder, noise_set
+from refusals import refused
 
 ABOUT = {"dataset": "noise", "classes": ["class 0", "class 1", "class 2"]}
 
 
 def test_novel_classes_that_trained_the_encoder_are_refused_before_anything_is_encoded():
     images, encoder = noise_set([4] * 5, [1] * 5), counting_encoder(about=ABOUT)
-    with pytest.raises(InputError, match=r"1 novel classes .* \(class 2\)") as caught:
+    with refused("(class 2)", field="base", code="leakage"):
         encode_set(images, encoder, base=range(2), pairs=0)
-    assert (caught.value.code, caught.value.field) == ("leakage", "base")
     assert encoder.forward.images == 0
     encode_set(images, encoder, base=range(3), pairs=0)
     encode_set(images, encoder, base=range(2), novel=[3, 4], pairs=0)
@@ -31,7 +29,7 @@ def test_novel_classes_that_trained_the_encoder_are_refused_before_anything_is_e
 def test_many_names_are_cut():
     images = noise_set([4] * 9, [1] * 9)
     encoder = counting_encoder(about={"dataset": "noise", "classes": list(images.classes)})
-    with refused(r"\(class 1, .*, class 5 and 3 more\)", code="leakage"):
+    with refused("(class 1, ", ", class 5 and 3 more)", code="leakage"):
         encode_set(images, encoder, base=[0], pairs=0)
 
 

@@ -11,7 +11,7 @@ from PIL import Image
 
 from cala.encoders import Transform
 from cala.errors import InputError
-from data.refusals import refused
+from refusals import refused
 
 
 def noise(*shape):
@@ -23,8 +23,11 @@ def test_normalise_by_hand():
     image = noise(2, 2, 3)
     found = transform.normalise(transform.stack([image]))
     expected = (image / 255 - [0.1, 0.2, 0.3]) / [0.5, 0.25, 2.0]
-    np.testing.assert_allclose(found[0].permute(1, 2, 0), expected, atol=1e-5)
-    assert found.is_contiguous(memory_format=torch.channels_last)
+    np.testing.assert_allclose(found[0].transpose(1, 2, 0), expected, atol=1e-5)
+    assert found.flags.c_contiguous
+    tensor = transform.normalise(torch.from_numpy(image[None]))
+    assert np.array_equal(found, tensor.numpy())
+    assert tensor.is_contiguous(memory_format=torch.channels_last)
 
 
 def test_crop_is_the_middle():
@@ -91,8 +94,8 @@ def test_other_arrays_are_refused(image):
 def test_stack_of_fitting_images_is_taken_as_it_is():
     images = noise(3, 8, 8, 3)
     np.testing.assert_array_equal(Transform(8, 8).stack(images), images)
-    one_by_one = torch.from_numpy(np.stack([Transform(8, 10).prepare(i) for i in images]))
-    assert torch.equal(Transform(8, 10).stack(images), one_by_one)
+    one_by_one = np.stack([Transform(8, 10).prepare(i) for i in images])
+    assert np.array_equal(Transform(8, 10).stack(images), one_by_one)
     assert Transform(8, 8).stack(images[:0]).shape == (0, 8, 8, 3)
     assert Transform(8, 8).stack([]).shape == (0, 8, 8, 3)
 

@@ -19,12 +19,12 @@ class Counting:
 
     def __init__(self, dim: int = 5, side: int = SIDE, seed: int = 0) -> None:
         generator = torch.Generator().manual_seed(seed)
-        self.matrix = torch.randn(3 * side * side, dim, generator=generator) / side
+        self.matrix = torch.randn(3 * side * side, dim, generator=generator).numpy() / side
         self.images = 0
 
-    def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
+    def __call__(self, inputs: np.ndarray) -> np.ndarray:
         self.images += len(inputs)
-        return inputs.flatten(1) @ self.matrix
+        return inputs.reshape(len(inputs), -1) @ self.matrix
 
 
 def counting_encoder(seed: int = 0, **options) -> Encoder:

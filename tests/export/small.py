@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from cala import CalaClassifier
-from cala.encoders.base import Encoder, from_module
+from cala.encoders.base import Encoder
+from cala.encoders.torch_module import from_module
 from cala.encoders.transform import Transform
 from cala.errors import BaseQueryWarning, FallbackWarning
 from cala.model.model import Model
@@ -86,8 +87,8 @@ def features_of(encoder: Encoder, images: np.ndarray, tta: str) -> np.ndarray:
     inputs = encoder.inputs(list(images))
     found = encoder.encode(inputs)
     if tta == "flip":
-        found = (found + encoder.encode(inputs.flip(-1))) / 2
-    return found.numpy()
+        found = (found + encoder.encode(inputs[..., ::-1])) / 2
+    return found
 
 
 def logits_of(model: Model, images: np.ndarray) -> np.ndarray:
@@ -97,7 +98,7 @@ def logits_of(model: Model, images: np.ndarray) -> np.ndarray:
 
 
 def prepared(model: Model, images: np.ndarray) -> np.ndarray:
-    return model.encoder.transform.stack(list(images)).numpy()
+    return model.encoder.transform.stack(list(images))
 
 
 def many(count: int = 200, seed: int = 5) -> np.ndarray:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from cala.core.metric import METRICS
+from cala.encoders.torch_module import TorchForward
 from cala.encoders.views import with_views
 from cala.export import export_onnx
 from cala.heads import ADAPTERS, HEADS, Head
@@ -122,6 +123,7 @@ def grown(model, current, shots, name):
 def test_an_encoder_of_several_views(views, tmp_path):
     """All views are inside the graph."""
     plain = tiny_encoder()
-    encoder = replace(plain, forward=with_views(plain.forward, views), dim=views * plain.dim)
+    forward = TorchForward(with_views(plain.module, views))
+    encoder = replace(plain, forward=forward, dim=views * plain.dim)
     model = make_model(tmp_path / "model", encoder)
     same_logits(session_of(model, tmp_path), model, many(9))

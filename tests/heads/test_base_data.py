@@ -7,10 +7,10 @@ import pytest
 from scipy.special import log_softmax
 
 import oracle
-from cala.errors import BaseQueryWarning
 from cala.heads import BaseData, make_head
 from cala.heads.table import FOLDS, TableHead
 from problems import blobs, first_of
+from refusals import warned
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::cala.errors.BaseQueryWarning",
@@ -90,9 +90,7 @@ def test_many_rows_per_dimension_need_no_folds(dim, rows, classes, fair):
 
 @pytest.mark.parametrize("method", ["nearest-mean", "calibrated-mean", "la", "cala", "cala-plus"])
 def test_scorers_are_made_once_per_fit(method, monkeypatch):
-    """Scale, adapter and rejection all ask for them."""
-    from cala.heads.rejection import fit_rejection
-
+    """Scale and adapter both ask for them."""
     calls = []
     real = TableHead._refit
 
@@ -102,8 +100,7 @@ def test_scorers_are_made_once_per_fit(method, monkeypatch):
 
     monkeypatch.setattr(TableHead, "_refit", refit)
     data = BaseData(X[FEW, :60], Y[FEW])
-    head = make_head(method, metric="whitened", adapter=QUICK).fit_base(data)
-    fit_rejection(head, data)
+    make_head(method, metric="whitened", adapter=QUICK).fit_base(data)
     assert len(calls) == FOLDS
     assert sum(len(data) - n for n in calls) == len(data)
 
@@ -134,7 +131,7 @@ def test_a_hold_out_of_one_row_does_not_let_beta_run_away(metric):
     alphas = []
     for mask in (holdout, None):
         head = make_head("la", metric=metric, scale=16.0, adapter=quick)
-        with pytest.warns(BaseQueryWarning, match="no hold-out" if mask is None else "1 of 20"):
+        with warned(*(["no_holdout"] if mask is None else ["partial_holdout", "1 of 20"])):
             head.fit_base(BaseData(X[FEW], Y[FEW], holdout=mask))
         alphas.append(head.adapter.parameters[0])
     assert alphas[0] == pytest.approx(alphas[1], abs=0.3)

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cala.core.metric import METRICS
-from cala.errors import BaseQueryWarning, InputError, StateError
+from cala.errors import BaseQueryWarning, StateError
 from cala.heads import HEADS, BaseData, make_head, method_names, restore_head
 from cala.heads.factory import split_name
 from problems import blobs, digits, first_of, random_parts
+from refusals import refused, warned
 
 pytestmark = pytest.mark.filterwarnings("ignore::cala.errors.BaseQueryWarning")
 
@@ -297,45 +298,44 @@ def filled(x, rows, value):
     return spoilt
 
 
-BAD = {
-    "NaN or infinity in row 1": lambda x: filled(x, [1], np.nan),
-    "NaN or infinity in rows 0, 2": lambda x: filled(x, [0, 2], np.inf),
-    "all zero in row 2": lambda x: filled(x, [2], 0.0),
-    "9 dimensions, but the model was fitted with 10": lambda x: x[:, 1:],
-    "shape \\(3,\\)": lambda x: x[:, 0],
-    "shape \\(0, 10\\)": lambda x: x[:0],
-}
+BAD = [
+    ("not_finite", ["row 1"], lambda x: filled(x, [1], np.nan)),
+    ("not_finite", ["rows 0, 2"], lambda x: filled(x, [0, 2], np.inf)),
+    ("all_zero", ["row 2"], lambda x: filled(x, [2], 0.0)),
+    ("wrong_dimensions", [9, 10], lambda x: x[:, 1:]),
+    ("wrong_shape", ["(3,)"], lambda x: x[:, 0]),
+    ("wrong_shape", ["(0, 10)"], lambda x: x[:0]),
+]
 
 
 def test_bad_features_are_named_and_change_nothing(head):
     head.add(*shots(6))
     before = snapshot(head)
     x, y = shots(7)
-    for message, spoil in BAD.items():
-        with pytest.raises(InputError, match=message):
+    for code, named, spoil in BAD:
+        with refused(*named, field="X", code=code):
             head.add(spoil(x), y)
-        with pytest.raises(InputError, match=message):
+        with refused(*named, field="X", code=code):
             head.logits(spoil(x))
     assert_same(head, before)
 
 
 def test_bad_labels_are_named_and_change_nothing(head):
     before = snapshot(head)
-    for labels, message in (
-        (np.array([7, 7]), "3 embeddings but labels of shape \\(2,\\)"),
-        (np.array([7.0, 7.0, 7.0]), "integer labels"),
-        (np.array([[7, 7, 7]]), "labels of shape"),
+    for labels, named in (
+        (np.array([7, 7]), [3, "(2,)"]),
+        (np.array([7.0, 7.0, 7.0]), ["float64"]),
+        (np.array([[7, 7, 7]]), ["(1, 3)"]),
     ):
-        with pytest.raises(InputError, match=message):
+        with refused(*named, field="y"):
             head.add(shots(7)[0], labels)
     assert_same(head, before)
 
 
 def test_forgetting_what_is_not_there_changes_nothing(head):
     before = snapshot(head)
-    with pytest.raises(InputError) as error:
+    with refused(77, code="unknown_class"):
         head.forget(77)
-    assert error.value.code == "unknown_class"
     assert_same(head, before)
 
 
@@ -359,36 +359,36 @@ def test_members_are_left_out_of_their_own_class(name):
 def test_too_early_calls_say_what_to_do(method):
     head = unfitted(method, "cosine", DIM)
     for call in (lambda: head.add(*shots(7)), lambda: head.logits(X), head.state):
-        with pytest.raises(StateError, match="fit the base classes first"):
+        with refused(kind=StateError, code="not_fitted"):
             call()
-    with pytest.raises(InputError) as refused:
+    with refused(code="one_class"):
         head.fit_base(BaseData(X[Y == 0], Y[Y == 0]))
-    assert refused.value.code == "one_class"
     assert head.classes == ()
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "field", "named", "hint"),
     [
-        ({"name": "calla"}, "unknown method 'calla': did you mean 'cala'"),
-        ({"name": "nearest-mean+teen"}, "unknown method 'nearest-mean\\+teen'"),
-        ({"name": "cala", "metric": "euclid"}, "unknown metric 'euclid'"),
-        ({"name": "cala", "scale": -1}, "scale is -1"),
-        ({"name": "cala", "scale": np.ones(2)}, "scale is array"),
-        ({"name": "cala", "shrinkage": "none"}, "shrinkage is 'none'"),
-        ({"name": "cala", "shrinkage": float("inf")}, "shrinkage is inf"),
-        ({"name": "cala", "metric": ""}, "unknown metric ''"),
-        ({"name": ["cala"]}, "unknown method \\['cala'\\]"),
-        ({"name": "cala", "size": 3}, "nearest-mean has no option 'size': it takes metric"),
-        ({"name": "cala", "adapter": {"loss": "best"}}, "unknown loss 'best'"),
-        ({"name": "cala", "adapter": {"inputs": "sort"}}, "did you mean 'sorted'"),
-        ({"name": "cala", "adapter": {"shots": ()}}, "shots is 0"),
-        ({"name": "cala", "adapter": {"episodes": 0}}, "episodes is 0"),
+        ({"name": "calla"}, "method", "'calla'", "'cala'"),
+        ({"name": "nearest-mean+teen"}, "method", "'nearest-mean+teen'", ""),
+        ({"metric": "euclid"}, "metric", "'euclid'", ""),
+        ({"scale": -1}, "scale", "-1", ""),
+        ({"scale": np.ones(2)}, "scale", "array", ""),
+        ({"shrinkage": "none"}, "shrinkage", "'none'", ""),
+        ({"shrinkage": float("inf")}, "shrinkage", "inf", ""),
+        ({"metric": ""}, "metric", "''", ""),
+        ({"name": ["cala"]}, "method", "['cala']", ""),
+        ({"size": 3}, "size", "nearest-mean", "metric"),
+        ({"adapter": {"loss": "best"}}, "loss", "'best'", ""),
+        ({"adapter": {"inputs": "sort"}}, "inputs", "'sort'", "'sorted'"),
+        ({"adapter": {"shots": ()}}, "shots", "0", ""),
+        ({"adapter": {"episodes": 0}}, "episodes", "0", ""),
     ],
 )
-def test_unknown_options_are_named(options, message):
-    with pytest.raises(InputError, match=message):
-        make_head(**options)
+def test_unknown_options_are_named(options, field, named, hint):
+    with refused(named, field=field) as caught:
+        make_head(**{"name": "cala", **options})
+    assert hint in caught.value.fix
 
 
 @given(st.permutations(range(N_BASE)), st.sampled_from(["cala", "la", "cala-plus"]))
@@ -403,7 +403,7 @@ def test_the_order_of_base_classes_does_not_matter(order, method):
 
 
 def test_a_missing_hold_out_is_said():
-    with pytest.warns(BaseQueryWarning, match="no hold-out"):
+    with warned("no_holdout"):
         make_head("la", adapter=QUICK).fit_base(BaseData(X[BASE], Y[BASE]))
     with warnings.catch_warnings():
         warnings.simplefilter("error", BaseQueryWarning)
@@ -414,9 +414,8 @@ def test_the_linear_form_gives_the_logits(head):
     unit = head.embed(X)
     head.add(*shots(N_BASE, 3)).add(*shots(N_BASE + 1, 1)).forget(0)
     if not linear(head):
-        with pytest.raises(InputError) as refused:
+        with refused(code="not_linear"):
             head.linear_form()
-        assert refused.value.code == "not_linear"
         return
     weights, bias = head.linear_form()
     assert weights.shape == (len(head.classes), unit.shape[1])
@@ -429,9 +428,8 @@ def test_a_new_row_is_what_add_appends(head, k):
     if head.adapted:
         head.set_operating_point(delta=0.3)
     if not linear(head):
-        with pytest.raises(InputError) as refused:
+        with refused(code="not_linear"):
             head.new_row(head.embed(features))
-        assert refused.value.code == "not_linear"
         return
     weight, bias = head.new_row(head.embed(features))
     weights, all_bias = head.add(features, labels).linear_form()

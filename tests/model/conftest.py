@@ -28,7 +28,8 @@ def fitted(photos, tmp_path_factory):
     """A model that no test may change."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CALA_CACHE", str(tmp_path_factory.mktemp("cache")))
-        return cala.fit(photos / "known", tmp_path_factory.mktemp("models") / "m", encoder=ENCODER)
+        out = tmp_path_factory.mktemp("models") / "m"
+        return cala.fit(photos / "known", out, encoder=ENCODER, keep_thumbnails=False)
 
 
 @pytest.fixture

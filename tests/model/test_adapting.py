@@ -34,7 +34,8 @@ def test_the_encoder_is_used_if_held_out_photos_gain(tmp_path, monkeypatch, gain
     monkeypatch.setattr("cala.training.recipes.RECIPES", {"adapt-photos": recipe})
     rates = iter([0.5, 0.75 if gains else 0.5])
     monkeypatch.setattr(adapting, "_accuracy", lambda *given: next(rates))
-    model = cala.fit(known, tmp_path / "birds", adapt=0.02, fakes="feature", method="nearest-mean")
+    options = {"fakes": "feature", "method": "nearest-mean", "device": "auto"}
+    model = cala.fit(known, tmp_path / "birds", adapt=0.02, **options)
     uri = Path(model.current.encoder.uri)
     assert (tmp_path / "birds-encoder" / "encoder.safetensors").is_file()
     assert (uri.parent.name == "birds-encoder") == gains

@@ -30,19 +30,22 @@ def start(*arguments: object, **options) -> subprocess.Popen:
     return subprocess.Popen([sys.executable, *map(str, arguments)], env=env, **options)
 
 
+def crash_everywhere(folder: Path, *command: object) -> list[dict]:
+    """What is found after a command on FOLDER/model has ended at each of its steps in turn."""
+    script = TESTS / "store" / "crashing.py"
+    process = start(script, folder, *command, stdout=subprocess.PIPE, text=True)
+    out, _ = process.communicate(timeout=GENEROUS)
+    assert process.returncode == 0
+    return [json.loads(line) for line in out.splitlines()]
+
+
 @pytest.mark.system
 def test_every_crash_point_leaves_the_version_before_or_after(model, tmp_path):
     new = write_photos(tmp_path / "new", range(12, 14), range(3))
     model.path.rename(tmp_path / "model")
-    process = start(
-        TESTS / "store" / "crashing.py",
-        *(tmp_path, "add", tmp_path / "model", new, "--keep-thumbnails", "--quiet"),
-        stdout=subprocess.PIPE,
-        text=True,
+    lines = crash_everywhere(
+        tmp_path, "add", tmp_path / "model", new, "--keep-thumbnails", "--quiet"
     )
-    out, _ = process.communicate(timeout=GENEROUS)
-    lines = [json.loads(line) for line in out.splitlines()]
-    assert process.returncode == 0
     before, after = model.classes, [*model.classes, "class 12", "class 13"]
     for line in lines:
         assert (line["version"], line["classes"]) in ((1, before), (2, after)), line

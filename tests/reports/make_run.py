@@ -10,7 +10,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from cala import storage
-from cala.image_groups import GROUPS, image_groups, kept_groups
+from cala.image_groups import IMAGE_GROUPS, image_groups, kept_groups
 from cala.metrics import Answers, metrics_of
 from cala.records import Record
 
@@ -92,7 +92,7 @@ def make_run(
                 answers = Answers.of((logits + shift)[seen][:, :c], world.labels[seen], base)
                 m = asdict(metrics_of(answers))
                 values = {k: None if v != v else v for k, v in m.items()}
-                kept = kept_groups(answers, groups[seen], GROUPS, curve=t == sessions)
+                kept = kept_groups(answers, groups[seen], IMAGE_GROUPS, curve=t == sessions)
                 record = Record(method, draw, 0, t, c, int(seen.sum()), values, groups=kept)
                 lines.append(record.line())
             if number == 0:

@@ -14,7 +14,7 @@ from cala.benchmark.task import BenchTask
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol
 from cala.records import Record
-from cala.reports.phrases import headline
+from cala.reports.phrases import SHIFTS, explained, headline
 from cala.reports.runs import Run, load_run
 from cala.reports.study import make_studies
 from cala.results import SESSION_COLUMNS
@@ -36,6 +36,15 @@ def study_of(tmp_path, accuracies, groups=None):
     config = {"dataset": "toy", "split": "test"}
     (study,) = make_studies([Run(tmp_path, config, records, sessions=1)])
     return study
+
+
+def test_the_adapter_of_the_headline_is_explained(tmp_path):
+    values = [0.5, 0.6]
+    assert SHIFTS["la"] in explained(study_of(tmp_path, {"host": values, "host+la": values}))
+    said = explained(study_of(tmp_path, {"host": values, "host+mine": values}))
+    assert "host+mine" in said
+    assert not [words for words in SHIFTS.values() if words in said]
+    assert "no adapter" in explained(study_of(tmp_path, {"host": values}))
 
 
 def test_it_speaks_of_the_last_method_even_where_another_is_better(tmp_path):

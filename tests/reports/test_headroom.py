@@ -8,7 +8,7 @@ import json
 import pytest
 
 from cala.reports.build import make_report
-from cala.reports.run_tables import ROWS, headroom_table
+from cala.reports.run_tables import HEADROOM_ROWS, headroom_table
 from cala.reports.runs import load_run
 from cala.reports.study import make_studies
 from reports.page_tables import page_tables
@@ -22,7 +22,9 @@ def headroom_of(**metrics):
         metric: {
             "draw": draw,
             "images": 216,
-            "rates": {name: {**RATES, "accuracy": 0.5 + i / 100} for i, name in enumerate(ROWS)},
+            "rates": {
+                name: {**RATES, "accuracy": 0.5 + i / 100} for i, name in enumerate(HEADROOM_ROWS)
+            },
         }
         for metric, draw in metrics.items()
     }
@@ -39,7 +41,7 @@ def test_a_page_shows_oracles_beside_methods(real_run, real_report):
     assert '<section id="headroom">' in page
     assert "uses test labels and cannot be selected" in page
     rows = [row["cells"] for row in page_tables(page)["headroom"][1:]]
-    assert [r[0][0] for r in rows] == [*ROWS.values(), "la", "nearest-mean+cala-plus"]
+    assert [r[0][0] for r in rows] == [*HEADROOM_ROWS.values(), "la", "nearest-mean+cala-plus"]
     held = json.loads((real_run / "headroom.json").read_text())["headroom"]["cosine"]
     for cells, rates in zip(rows, held["rates"].values(), strict=False):
         wanted = [100 * rates[rate] for rate in ("accuracy", "base", "novel", "hm", "ausuc")]
@@ -47,7 +49,7 @@ def test_a_page_shows_oracles_beside_methods(real_run, real_report):
     lines = [json.loads(x) for x in (real_run / "records.jsonl").read_text().splitlines()]
     la = next(r["metrics"] for r in lines if (r["method"], r["draw"], r["session"]) ==
               ("la", held["draw"], 2))  # fmt: skip
-    shown = rows[len(ROWS)][2:7]
+    shown = rows[len(HEADROOM_ROWS)][2:7]
     assert [c[1] for c in shown] == pytest.approx(
         [100 * la[rate] for rate in ("accuracy", "base", "novel", "hm", "ausuc")]
     )
@@ -72,7 +74,7 @@ def test_a_run_without_it_has_no_section(run, undrawn_figures):
 
 def test_methods_of_another_metric_host_or_draw_are_left_out(run):
     def names():
-        return [row.cells[0].text for row in table_of(run).rows][len(ROWS) :]
+        return [row.cells[0].text for row in table_of(run).rows][len(HEADROOM_ROWS) :]
 
     path, config = run / "headroom.json", json.loads((run / "config.json").read_text())
     path.write_text(json.dumps(headroom_of(cosine="canonical")))

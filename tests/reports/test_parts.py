@@ -16,7 +16,7 @@ from cala.reports.result_figures import look, spread, tradeoff
 from cala.reports.runs import load_run
 from cala.reports.similarity import in_words, pearson
 from cala.reports.study import make_studies
-from cala.table import Cell, Row, Table, as_csv, latex, mark_best, markdown
+from cala.table import Row, Table, TableCell, as_csv, latex, mark_best, markdown
 from reports.make_run import make_run
 from reports.page_tables import page_tables
 
@@ -63,10 +63,10 @@ def test_the_papers_rows_stand_beside_ours_only_on_its_data_set(tmp_path):
 TABLE = Table(
     "t", "Title", "Caption with 5 % & more.", ["method", "last"],
     [
-        Row([Cell(text="a|b_c"), Cell(value=1.26, half=0.04)]),
-        Row([Cell(text="minus"), Cell(value=-2.0, half=3.0, signed=True, unclear=True)]),
-        Row([Cell(text="Theirs"), Cell(value=9.0)], quoted=True),
-        Row([Cell(text="none"), Cell()]),
+        Row([TableCell(text="a|b_c"), TableCell(value=1.26, half=0.04)]),
+        Row([TableCell(text="minus"), TableCell(value=-2.0, half=3.0, signed=True, unclear=True)]),
+        Row([TableCell(text="Theirs"), TableCell(value=9.0)], quoted=True),
+        Row([TableCell(text="none"), TableCell()]),
     ],
 )  # fmt: skip
 
@@ -97,8 +97,8 @@ def test_the_best_is_never_a_quoted_row():
 
 def test_means_written_alike_are_equally_good():
     values = (70.04, 70.01, 69.96, 69.94)
-    rows = [Row([Cell(text="m"), Cell(value=v, digits=1)]) for v in values]
-    rows.append(Row([Cell(text="theirs"), Cell(value=70.0)], quoted=True))
+    rows = [Row([TableCell(text="m"), TableCell(value=v, digits=1)]) for v in values]
+    rows.append(Row([TableCell(text="theirs"), TableCell(value=70.0)], quoted=True))
     assert [row.cells[1].best for row in mark_best(rows, [1])] == [True, True, True, False, False]
     lowest = mark_best(rows[1:], [1], lowest=True)
     assert [row.cells[1].best for row in lowest] == [False, False, True, False]
@@ -121,7 +121,9 @@ def test_means_written_alike_are_equally_good():
     ],
 )
 def test_any_name_is_one_row_of_plain_text(name, in_markdown, in_latex):
-    table = Table("t", name, name, [name, "v"], [Row([Cell(text=name), Cell(value=1.0)])], [name])
+    table = Table(
+        "t", name, name, [name, "v"], [Row([TableCell(text=name), TableCell(value=1.0)])], [name]
+    )
     in_markdown, in_latex = in_markdown or name, in_latex or name
     lines = markdown(table).splitlines()
     assert lines[4] == f"| {in_markdown} | 1.0 |"

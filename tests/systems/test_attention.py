@@ -90,7 +90,7 @@ def test_dropout_lives_in_training_alone():
 
 def test_no_query_has_a_copy_of_the_prototypes(monkeypatch):
     """Many queries against many classes go through in parts of bounded size."""
-    monkeypatch.setattr("cala.systems.common.attention.SCORES", 64)
+    monkeypatch.setattr("cala.systems.common.attention._SCORES", 64)
     made, prototypes, queries = attention(6), units(4, 6, 1), units(13, 6, 2)
     torch.testing.assert_close(made.cosines(prototypes, queries), made(prototypes, queries))
 

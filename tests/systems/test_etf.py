@@ -10,8 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cala.errors import InputError
 from cala.systems.nc_fscil import dot_regression, simplex_etf
+from refusals import refused
 
 
 def vertices_of(n_classes: int, dim: int, seed: int = 0) -> torch.Tensor:
@@ -36,12 +36,11 @@ def test_a_generator_decides_them():
 
 
 @pytest.mark.parametrize(
-    ("n_classes", "dim", "message"),
-    [(1, 4, "simplex of 1 vertex"), (5, 4, "5 classes needs as many dimensions and was given 4")],
+    ("n_classes", "code", "named"), [(1, "one_class", [1]), (5, "too_many_classes", [5, 4])]
 )
-def test_what_cannot_be_is_said(n_classes, dim, message):
-    with pytest.raises(InputError, match=message):
-        simplex_etf(n_classes, dim)
+def test_what_cannot_be_is_said(n_classes, code, named):
+    with refused(*named, code=code):
+        simplex_etf(n_classes, 4)
 
 
 def test_dot_regression():

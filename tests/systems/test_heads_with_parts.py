@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from cala.errors import InputError
 from cala.heads import HEADS, make_head
 from cala.heads.base_data import BaseData
 from cala.systems.fact import fused_logits
 from problems import blobs, random_parts
+from refusals import refused
 
 pytestmark = pytest.mark.filterwarnings("ignore::cala.errors.BaseQueryWarning")
 
@@ -35,11 +35,12 @@ def test_missing_parts_are_named(name):
     one = dict(list(random_parts(name, DIM).items())[:1])
     lacking = [one, {}] if HEADS[name].traits.needs_parts else [one]
     for parts in lacking if len(random_parts(name, DIM)) > 1 else [{}]:
-        with pytest.raises(InputError, match=f"--method {name}.*--encoder {name}=DIR"):
+        with refused(name, field="parts", code="missing_parts") as caught:
             make_head(name, parts=parts).fit_base(BaseData(X[BASE], Y[BASE]))
-    with pytest.raises(InputError, match="other embeddings than these, of 8 dimensions"):
+        assert f"--encoder {name}=DIR" in caught.value.fix
+    with refused(name, "8 dimensions", field="parts", code="other_parts"):
         make_head(name, parts=random_parts(name, DIM + 1)).fit_base(BaseData(X[BASE], Y[BASE]))
-    with pytest.raises(InputError, match="whitened metric"):
+    with refused(name, "whitened", field="metric"):
         make_head(name, metric="whitened", parts=random_parts(name, DIM))
 
 

@@ -12,13 +12,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from cala.errors import InputError
+from cala.extras import install
 from cala.training.devices import FabricRanks
 from cala.training.images import base_rows, load_base
 from cala.training.loop import Trainer
-from cala.training.run_dir import ENCODER
+from cala.training.run_dir import ENCODER_FILE
 from cala.training.session import make_model, train_base
 from conftest import missing
+from refusals import refused
 from training.small import RECIPE, session
 from waiting import GENEROUS
 
@@ -58,7 +59,7 @@ def test_two_processes_equal_one_where_images_do_not_meet(tmp_path):
     encoder = "small-gn"
     two = two_processes(tmp_path, encoder, 2)
     train_base(session(tmp_path / "one", recipe=RECIPE.changed(encoder=encoder, epochs=2)))
-    ours, theirs = load_file(two / ENCODER), load_file(tmp_path / "one" / ENCODER)
+    ours, theirs = load_file(two / ENCODER_FILE), load_file(tmp_path / "one" / ENCODER_FILE)
     for name, tensor in theirs.items():
         torch.testing.assert_close(ours[name], tensor, rtol=1e-4, atol=1e-5)
 
@@ -67,7 +68,7 @@ def test_two_processes_equal_one_where_images_do_not_meet(tmp_path):
 def test_batch_norm_sees_each_processs_share(tmp_path):
     """Ghost batches: gradients are averaged over shares that were normalised apart."""
     recipe = RECIPE.changed(encoder="small-bn", epochs=1)
-    two = load_file(two_processes(tmp_path, "small-bn", 1) / ENCODER)
+    two = load_file(two_processes(tmp_path, "small-bn", 1) / ENCODER_FILE)
     job = session(tmp_path / "one", recipe=recipe)
     data = load_base(job.images, base_rows(job.images, 3, 2, 0), recipe)
     trainer = Trainer(make_model(job), data, recipe)
@@ -98,18 +99,19 @@ def test_a_batch_that_cannot_be_shared(tmp_path):
     class Three:
         rank, world = 0, 3
 
-    with pytest.raises(InputError, match="batch of 8 cannot be shared by 3 processes"):
+    with refused(8, "3 processes", field="batch"):
         session(tmp_path, ranks=Three())
 
 
 def test_devices_that_are_not_there():
     if importlib.util.find_spec("lightning_fabric") is None:
         missing("train", "lightning-fabric is not installed")
-    with pytest.raises(InputError, match="cannot be used here"):
+    with refused("'dpp'", field="devices"):
         FabricRanks(2, "dpp", "cpu")
 
 
 def test_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "lightning_fabric", None)
-    with pytest.raises(InputError, match=r"\.\[train\]"):
+    with refused("lightning_fabric", field="devices", code="missing_extra") as caught:
         FabricRanks(2, "ddp", "cpu")
+    assert caught.value.fix == install("train")

@@ -17,7 +17,7 @@ from cala.training.augment import (
 )
 from cala.training.images import base_rows, load_base
 from cala.training.loop import Trainer
-from cala.training.run_dir import CHECKPOINT, ENCODER, load_checkpoint
+from cala.training.run_dir import CHECKPOINT, ENCODER_FILE, load_checkpoint
 from cala.training.session import make_model, train_base
 from training.small import RECIPE, session
 
@@ -74,7 +74,7 @@ def test_the_best_weights_outlive_an_interruption(tmp_path):
     assert best
     for name in best:
         assert torch.equal(tensors[name], before[name])
-    assert (out / ENCODER).exists()
+    assert (out / ENCODER_FILE).exists()
 
 
 def test_the_scale_of_half_precision_goes_on(tmp_path):

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, cast
 from cala.app.problems import Problem
 from cala.app.settings import Limits
 from cala.app.uploads import Sent, Upload, bad, too_many
-from cala.data.decoding import SUFFIXES
+from cala.data.formats import SUFFIXES, is_system
 from cala.files import reason, shown
 from cala.model.version import plain_name
 
@@ -83,7 +83,7 @@ def _photos(opened: zipfile.ZipFile, limits: Limits) -> list[tuple[zipfile.ZipIn
         escapes = path.is_absolute() or ".." in path.parts or "\\" in member.filename
         if escapes or PureWindowsPath(member.filename).drive or "\0" in member.orig_filename:
             raise _bad(f"'{shown(member.filename)[:100]}' leads out of the archive")
-        hidden = any(part.startswith((".", "__MACOSX")) for part in path.parts)
+        hidden = any(is_system(part) for part in path.parts)
         if member.is_dir() or hidden or path.suffix.lower() not in SUFFIXES:
             continue
         if len(path.parts) < 2:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.responses import FileResponse, PlainTextResponse, Response
@@ -15,7 +16,8 @@ from prometheus_client import generate_latest
 from cala import __version__
 from cala.app import problems, routes
 from cala.app.middleware import BodyLimit, Guard, RequestMetrics
-from cala.app.schemas import Health
+from cala.app.sample import TRIED, picture
+from cala.app.schemas import Health, Samples
 from cala.app.service import Service
 from cala.app.settings import Settings
 from cala.model import Model
@@ -97,6 +99,22 @@ def bare_app(
     async def alive() -> dict[str, str]:
         """The process answers."""
         return {"status": "ok"}
+
+    @app.get("/v1/samples", response_model=Samples)
+    async def samples() -> dict[str, Any]:
+        """Drawn pictures to try the service with."""
+        return {"samples": [{"label": s[0], "url": f"/v1/samples/{s[0]}/{s[1]}"} for s in TRIED]}
+
+    @app.get(
+        "/v1/samples/{label}/{number}",
+        response_class=Response,
+        responses={200: {"content": {"image/jpeg": {}}}},
+    )
+    async def drawn(label: str, number: int) -> Response:
+        """A drawn picture."""
+        if (label, number) not in TRIED:
+            raise problems.Problem("not_found", "there is no such picture", "GET /v1/samples")
+        return Response(picture(label, number), media_type="image/jpeg")
 
     app.mount("/static", StaticFiles(directory=FILES))
     app.add_middleware(BodyLimit, limits=settings.limits)

@@ -17,6 +17,7 @@ from cala.app.problems import Problem, as_problem, busy
 from cala.app.settings import Limits
 from cala.app.uploads import Upload
 from cala.data.decoding import ImageError, Pixels, decode_bytes
+from cala.data.image_scan import worker_count
 from cala.encoders.base import Encoder
 from cala.encoders.embed import batch_size
 from cala.model.thumbnails import small_copy
@@ -70,9 +71,9 @@ class EmbeddingLRU:
 class PhotoEncoder:
     """What stands between a request's bytes and its embeddings; used by the event loop alone.
 
-    Photos are decoded in a few threads and encoded in one, which takes whatever has arrived while
-    it was busy. Under load batches form by themselves; `WAIT` only serves requests that arrive
-    alone with several photos.
+    Photos are decoded in a few threads and encoded in as many as there are processors; each takes
+    whatever has arrived while it was busy. Under load batches form by themselves; `WAIT` only
+    serves requests that arrive alone with several photos.
 
     tta : as the model's encoder card says; observe : called with the size of every batch
     """
@@ -90,9 +91,9 @@ class PhotoEncoder:
         self.recent = EmbeddingLRU(limits.recent)
         self.waiting = 0
         self._decoders = ThreadPoolExecutor(DECODERS, DECODER)
-        self._thread = ThreadPoolExecutor(1, "cala-encoder")
+        self._threads = ThreadPoolExecutor(worker_count(), "cala-encoder")
         self._queue: deque[tuple[Pixels, asyncio.Future[Embedding]]] = deque()
-        self._encoding: asyncio.Task[None] | None = None
+        self._encoding: set[asyncio.Task[None]] = set()
 
     async def photos(
         self, uploads: Sequence[Upload], seconds: float
@@ -129,8 +130,8 @@ class PhotoEncoder:
             return error
         future: asyncio.Future[Embedding] = loop.create_future()
         self._queue.append((ready, future))
-        if self._encoding is None:
-            self._encoding = loop.create_task(self._encode_queue())
+        if len(self._encoding) < worker_count():
+            self._encoding.add(loop.create_task(self._encode_queue()))
         photo = Photo(upload.digest, await future, small)
         self.recent.put(photo)
         return photo
@@ -141,7 +142,7 @@ class PhotoEncoder:
             while self._queue:
                 await self._encode_batch(batch_size(self.encoder))
         finally:
-            self._encoding = None
+            self._encoding.discard(asyncio.current_task())
 
     async def _encode_batch(self, size: int) -> None:
         taken = [self._queue.popleft() for _ in range(min(size, len(self._queue)))]
@@ -152,7 +153,7 @@ class PhotoEncoder:
         pixels = np.stack([pixels for pixels, _ in batch])
         loop = asyncio.get_running_loop()
         try:
-            rows = await loop.run_in_executor(self._thread, self._encode, pixels)
+            rows = await loop.run_in_executor(self._threads, self._encode, pixels)
         except Exception as error:
             rows = [error] * len(batch)
         for (_, future), row in zip(batch, rows, strict=True):
@@ -162,10 +163,7 @@ class PhotoEncoder:
 
     def _encode(self, prepared: Pixels) -> Any:
         """(n, size, size, 3) uint8, as `Transform.prepare` makes it -> (n, d)"""
-        import torch
-
-        pixels = torch.from_numpy(prepared).to(self.encoder.device)
-        return self.encoder.encode(self.encoder.transform.normalise(pixels), self.tta).numpy()
+        return self.encoder.encode(self.encoder.transform.normalise(prepared), self.tta)
 
     def _decode(self, upload: Upload) -> tuple[Pixels, bytes]:
         assert upload.data is not None
@@ -177,4 +175,4 @@ class PhotoEncoder:
     def close(self) -> None:
         """Nobody waits any more, so a photo that takes for ever is not waited for either."""
         self._decoders.shutdown(wait=False, cancel_futures=True)
-        self._thread.shutdown()
+        self._threads.shutdown()

@@ -16,7 +16,8 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from cala.data.decoding import FORMATS, ImageError
+from cala.data.decoding import ImageError
+from cala.data.formats import FORMATS
 from cala.errors import CalaError, InputError, StateError
 from cala.files import shown
 
@@ -90,9 +91,11 @@ def unexpected(error: Exception) -> Problem:
     """An error of ours: the log has the details, the client does not."""
     LOG.error("an error of the service itself", exc_info=error)
     if isinstance(error, OSError) and error.errno in NO_ROOM:
-        detail = "the service has no room for this request"
-        return Problem("no_space", detail, "see its log: disk space and open files")
-    return Problem("internal", "the service made a mistake", "see its log, and report what it says")
+        detail = "the service is out of disk space or open files"
+        return Problem("no_space", detail, "see the log of the service")
+    return Problem(
+        "internal", "internal error", "see the log of the service, and report what it says"
+    )
 
 
 def as_problem(error: CalaError, field: str | None = None) -> Problem:
@@ -149,7 +152,7 @@ def install_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(ClientDisconnect)
     async def _gone(request: Request, error: ClientDisconnect) -> JSONResponse:
-        return Problem("bad_request", "the request has no end", field="body").response()
+        return Problem("bad_request", "the request body is incomplete", field="body").response()
 
     @app.exception_handler(RequestValidationError)
     async def _invalid(request: Request, error: RequestValidationError) -> JSONResponse:

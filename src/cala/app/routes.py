@@ -7,13 +7,14 @@ from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query, Request
-from fastapi.responses import FileResponse, JSONResponse
+from fastapi.responses import FileResponse, JSONResponse, Response
 
 from cala import __version__
-from cala.app import schemas
+from cala.app import sample, schemas
 from cala.app.problems import MEDIA_TYPE, Problem
 from cala.app.schemas import photo_body
 from cala.app.service import Service
+from cala.app.settings import outward
 from cala.app.uploads import LONGEST_NAME, TeachBody, read_request
 from cala.files import shown
 from cala.model.overview import described, settings_of
@@ -25,13 +26,13 @@ Key = Annotated[str | None, Header(alias="Idempotency-Key")]
 Offset = Annotated[int, Query(ge=0)]
 Limit = Annotated[int, Query(ge=1, le=PAGE)]
 Version = Annotated[int | None, Query(ge=1)]
-Rate = Annotated[float | None, Query(description="Share of genuine photos to call unknown")]
+Rate = Annotated[float | None, Query(description="Fraction of known photos to call unknown")]
 
 
 def router(service: Service) -> APIRouter:
     problem = {"model": schemas.ProblemBody, "content": {MEDIA_TYPE: {}}, "description": "Refused"}
     api = APIRouter(prefix="/v1", responses={"4XX": problem, "503": problem})
-    limits = service.limits
+    limits, label_body = service.limits, photo_body("name")
 
     @api.post("/predict", response_model=schemas.Predictions, openapi_extra=photo_body())
     async def predict(
@@ -39,11 +40,13 @@ def router(service: Service) -> APIRouter:
         top: Annotated[int, Query(ge=1, le=100)] = 5,
         unknown: Literal["on", "report", "off"] = "on",
         reject: Rate = None,
+        similar: Annotated[int, Query(ge=0, le=12)] = 0,
     ) -> Any:
         """What photos show. Photos that cannot be read are under `errors`; the others are
         answered."""
         async with read_request(request, limits, limits.predict) as sent:
-            return await service.predict(sent.photos, top=top, unknown=unknown, reject=reject)
+            how: dict[str, Any] = {"top": top, "unknown": unknown, "reject": reject}
+            return await service.predict(sent.photos, **how, similar=similar)
 
     @api.post(
         "/evaluate", response_model=schemas.Evaluated, openapi_extra=photo_body(labelled=True)
@@ -104,6 +107,34 @@ def router(service: Service) -> APIRouter:
         async with read_request(request, limits, limits.teach) as sent:
             return _taught(*await service.teach(sent.photos, key, id=id))
 
+    @api.post("/photos", response_model=schemas.Taught, status_code=201, openapi_extra=label_body)
+    async def label(request: Request, key: Key = None) -> Any:
+        """Photos of the class `name`, whether it exists or not. Photos that another class has
+        learned move to it; a class that loses all of its photos is forgotten."""
+        async with read_request(request, limits, limits.teach, TeachBody) as sent:
+            return _taught(*await service.label(sent.photos, key, sent.name))
+
+    @api.post("/reject", response_model=schemas.Changed, openapi_extra=photo_body())
+    async def reject_photos(request: Request) -> Any:
+        """Photos that show none of the classes, so that such photos are called unknown."""
+        async with read_request(request, limits, limits.teach) as sent:
+            return await service.reject(sent.photos)
+
+    @api.delete("/classes/{id}/photos/{digest}", response_model=schemas.Changed)
+    async def remove(id: str, digest: str) -> Any:
+        """Remove one photo from a class."""
+        return await service.forget(id, digest)
+
+    @api.post("/classes/{id}/merge", response_model=schemas.Changed)
+    async def merge(id: str, body: schemas.Merge) -> Any:
+        """Move all photos of a class to another one."""
+        return await service.merge(id, body.into)
+
+    @api.get("/estimate", response_model=schemas.EstimateBody)
+    async def estimate() -> Any:
+        """What to expect on new photos, and which learned photos are doubtful."""
+        return await service.estimate()
+
     @api.patch("/classes/{id}", response_model=schemas.Renamed)
     async def rename(id: str, body: schemas.Rename) -> Any:
         return await service.rename(id, body.name)
@@ -134,6 +165,7 @@ def router(service: Service) -> APIRouter:
     async def model(request: Request) -> Any:
         snapshot = service.snapshot
         current = snapshot.model
+        share = f"http://{outward()}:{request.url.port or 80}" if service.settings.share else None
         card = asdict(current.encoder)
         card["uri"] = re.split(r"[/\\]", card["uri"])[-1]  # paths of this machine are its own
         return {
@@ -144,6 +176,9 @@ def router(service: Service) -> APIRouter:
             "new": len(snapshot.names) - current.n_known,
             "right": request.scope["cala.right"],
             "keeps_thumbnails": service.settings.thumbnails,
+            "share": share if request.scope["cala.right"] == "teach" else None,
+            "refit_pays": current.refit_pays(),
+            "sample": set(sample.CLASSES) <= set(snapshot.names),
             "can_undo": snapshot.present.undo > 0,
             "can_redo": snapshot.present.redo > 0,
             "encoder": card,
@@ -158,19 +193,27 @@ def router(service: Service) -> APIRouter:
         """Move the operating point, or the rate at which photos are called unknown."""
         return await service.tune(**body.model_dump())
 
+    @api.post("/refit", response_model=schemas.Changed)
+    async def refit() -> Any:
+        """Learn again from all photos, as if all classes had been there from the start."""
+        return await service.refit()
+
     @api.get(
         "/thumbnails/{digest}",
         response_class=FileResponse,
         responses={200: {"content": {"image/jpeg": {}}}},
     )
     async def small(digest: str) -> Any:
-        """The small copy of a photo that a class was learned from."""
+        """The small copy of a photo that was learned, or sent a moment ago."""
         path = thumbnail(service.model.path, digest)
+        cached = {"cache-control": "private, max-age=31536000, immutable"}
         # Copies of forgotten photos stay for undo, and are nobody's business until then.
         if digest not in service.snapshot.digests or not path.is_file():
+            sent = service.encoder.recent.get(digest)
+            if sent is not None and sent.small:
+                return Response(sent.small, media_type="image/jpeg", headers=cached)
             detail, fix = "this photo has no small copy", "GET /v1/classes lists those that have"
             raise Problem("no_thumbnail", detail, fix, field="digest")
-        cached = {"cache-control": "private, max-age=31536000, immutable"}
         return FileResponse(path, media_type="image/jpeg", headers=cached)
 
     return api

@@ -59,6 +59,11 @@ class Close(BaseModel):
     thumbnail: str | None
 
 
+class Similar(BaseModel):
+    id: str = Sha
+    label: str
+
+
 class Answer(BaseModel):
     id: str = Sha
     image: str
@@ -68,13 +73,14 @@ class Answer(BaseModel):
     kind: Kind
     probability: float
     familiarity: float | None = Field(
-        description="Share of genuine photos that look no more familiar; null: cannot be told"
+        description="Fraction of photos of that class that look no more familiar; null if unknown"
     )
     unknown: bool
     top: list[Likely]
     closest: list[Close]
     without_adapter: str
     changed: bool = Field(description="Whether the adapter decided")
+    similar: list[Similar] = Field(description="Learned photos that look most like it")
 
 
 class Predictions(Versioned):
@@ -129,6 +135,39 @@ class Changed(Versioned):
     change: dict[str, Any]
 
 
+class Merge(BaseModel, extra="forbid"):
+    into: Name = Field(description="The id of the class that gets the photos")
+
+
+class Right(BaseModel, extra="allow"):
+    right: int
+    photos: int
+    accuracy: float | None
+    low: float
+    high: float
+    enough: bool = Field(description="Whether there are photos enough to tell")
+
+
+class Doubtful(BaseModel, extra="allow"):
+    name: str
+    sha256: str
+    label: str
+    answer: str = Field(description="What it would be taken for")
+    doubt: str
+
+
+class EstimateBody(Versioned, extra="allow"):
+    """What to expect on new photos: each learned photo is judged as if it were new."""
+
+    photos: int
+    judged: int
+    all: Right
+    known: Right
+    new: Right
+    confused: list[dict[str, Any]]
+    doubtful: list[Doubtful]
+
+
 class Tune(BaseModel, extra="forbid"):
     """One of the first three, and the rate at which photos are called unknown."""
 
@@ -150,6 +189,9 @@ class ModelInfo(Versioned):
     new: int
     right: Literal["teach", "read"] = Field(description="What this token may do")
     keeps_thumbnails: bool
+    share: str | None = Field(description="Where other devices reach it, if it is shared")
+    refit_pays: bool = Field(description="Whether more was added than it was made from")
+    sample: bool = Field(description="Whether it knows the drawn pictures of /v1/samples")
     can_undo: bool
     can_redo: bool
     encoder: dict[str, Any]
@@ -157,6 +199,15 @@ class ModelInfo(Versioned):
     notes: list[str]
     limits: dict[str, int | float]
     cala: str
+
+
+class Sample(BaseModel):
+    label: str
+    url: str
+
+
+class Samples(BaseModel):
+    samples: list[Sample]
 
 
 class Health(BaseModel):

@@ -23,7 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cala.app.factory import create_app
 from cala.app.photo_encoder import DECODER
-from cala.app.settings import Settings
+from cala.app.settings import Settings, outward
 from cala.app.setup import SetupApp
 from cala.encoders import load_encoder
 from cala.errors import InputError
@@ -78,7 +78,7 @@ def run_service(model: Model, settings: Settings, port: int, say: Callable[[str]
     """Serve a model until a signal comes; then answer what was accepted, and return."""
     listener = listen(settings.host, port)
     about = f"{shown(model.path)}: {len(model.classes)} classes"
-    _serve(create_app(model, settings), listener, about, say)
+    _serve(create_app(model, settings), listener, about, settings, say)
 
 
 def run_setup(
@@ -88,6 +88,7 @@ def run_setup(
     say: Callable[[str], object],
     encoder: str | None = None,
     device: str = "cpu",
+    engine: str = "auto",
 ) -> None:
     """Serve a model that is not there yet: the page asks for photos of its first classes."""
     Store(path).check_free()
@@ -95,13 +96,20 @@ def run_setup(
         fix = "create it, or choose another name"
         raise InputError(f"{shown(path.parent)} is not a directory", fix, field="model")
     encoder = encoder or DEFAULT_ENCODER
-    load_encoder(encoder, device)  # to report a bad one before photos come
+    load_encoder(encoder, device, engine=engine)  # to report a bad one before photos come
     listener = listen(settings.host, port)
-    app = SetupApp(path, settings, encoder, device)
-    _serve(app, listener, f"{shown(path)}: no model yet, the page asks for its first photos", say)
+    app = SetupApp(path, settings, encoder, device, engine)
+    about = f"{shown(path)}: no model yet, the page asks for its first photos"
+    _serve(app, listener, about, settings, say)
 
 
-def _serve(app: ASGIApp, listener: socket.socket, about: str, say: Callable[[str], object]) -> None:
+def _serve(
+    app: ASGIApp,
+    listener: socket.socket,
+    about: str,
+    settings: Settings,
+    say: Callable[[str], object],
+) -> None:
     _few_arenas()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     # Paths may hold what people typed; the access log of the server would keep all of it.
@@ -116,7 +124,8 @@ def _serve(app: ASGIApp, listener: socket.socket, about: str, say: Callable[[str
         timeout_graceful_shutdown=GRACE,
     )
     server = uvicorn.Server(config)
-    say(f"{about}, at {address(listener)} (Ctrl-C ends)")
+    link = f"/#token={settings.token}" if settings.share else ""
+    say(f"{about}, at {address(listener)}{link} (Ctrl-C ends)")
     before = _quiet_signals()
     try:
         server.run(sockets=[listener])
@@ -162,18 +171,8 @@ def listen(host: str, port: int) -> socket.socket:
 def address(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     if host in ("0.0.0.0", "::"):
-        host = _outward()
+        host = outward()
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
-
-
-def _outward() -> str:
-    """The address under which others reach this machine, which names of machines often are not."""
-    try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
-            line.connect(("192.0.2.1", 9))  # chooses a way; nothing is sent
-            return str(line.getsockname()[0])
-    except OSError:
-        return socket.gethostname()
 
 
 def _quiet_signals() -> dict[int, Any]:

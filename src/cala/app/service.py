@@ -20,7 +20,7 @@ from cala.app.answers import evaluation, predictions
 from cala.app.archive import labelled_photos
 from cala.app.idempotency import KnownRequests, RequestKey
 from cala.app.middleware import Metrics
-from cala.app.photo_encoder import Encoded, PhotoEncoder
+from cala.app.photo_encoder import Encoded, Photo, PhotoEncoder
 from cala.app.problems import LOG, Problem, as_problem, damaged, without_path
 from cala.app.settings import Settings
 from cala.app.snapshot import Snapshot, pictures
@@ -68,7 +68,13 @@ class Service:
     # Questions
 
     async def predict(
-        self, uploads: Sequence[Upload], *, top: int, unknown: str, reject: float | None
+        self,
+        uploads: Sequence[Upload],
+        *,
+        top: int,
+        unknown: str,
+        reject: float | None,
+        similar: int = 0,
     ) -> dict[str, Any]:
         """Answers to the photos that can be read, and what is wrong with the others."""
         check_limits(reject=reject)
@@ -78,7 +84,9 @@ class Service:
         snapshot = self.snapshot
         answers = await self._run(
             self._readers,
-            lambda: predictions(snapshot, good, top=top, unknown=unknown, reject=reject),
+            lambda: predictions(
+                snapshot, good, top=top, unknown=unknown, reject=reject, similar=similar
+            ),
         )
         return {"version": snapshot.version, "predictions": answers, "errors": _errors(bad)}
 
@@ -90,6 +98,12 @@ class Service:
             snapshot = self.snapshot
             judged = await self._run(self._judges, lambda: evaluation(snapshot, kept, reject))
         return {"version": snapshot.version, **judged, "errors": errors}
+
+    async def estimate(self) -> dict[str, Any]:
+        """What to expect on new photos, and which learned photos are doubtful."""
+        snapshot = self.snapshot
+        told = await self._run(self._judges, lambda: snapshot.estimate)
+        return {"version": snapshot.version, **told}
 
     async def _encoded(self, uploads: Iterator[Upload]) -> tuple[list[Encoded], list[PhotoError]]:
         """Many photos, a few at a time; their bytes are dropped on the way."""
@@ -114,9 +128,7 @@ class Service:
         self, uploads: Sequence[Upload], key: str | None, *, name: str = "", id: str = ""
     ) -> tuple[dict[str, Any], bool]:
         """Photos of a new class, or more of the class with an id: the answer, and if it is new."""
-        if self.model.current.encoder.shot_views:
-            detail = "this model looks at several views of new photos, which the service does not"
-            raise Problem("conflict", detail, "use `cala add`")
+        self._check_views()
         if not id:
             name = check_name(name)
         asked = RequestKey.of(key, name, id, [upload.digest for upload in uploads])
@@ -125,21 +137,54 @@ class Service:
             return before, False
         if id:
             self.snapshot.column(id)
+        photos = await self._photos(uploads)
+        return await self._write(lambda: self._teach(photos, asked, name, id))
+
+    async def label(
+        self, uploads: Sequence[Upload], key: str | None, name: str
+    ) -> tuple[dict[str, Any], bool]:
+        """Photos of a class that may be there or not; those of other classes move to it."""
+        self._check_views()
+        name = check_name(name)
+        asked = RequestKey.of(key, name, "label", [upload.digest for upload in uploads])
+        before = self.known.find(asked, self.snapshot)
+        if before is not None:
+            return before, False
+        kept = self.snapshot.kept_rows
+        learned = [(u, Photo(u.digest, kept[u.digest], b"")) for u in uploads if u.digest in kept]
+        photos = await self._photos([upload for upload in uploads if upload.digest not in kept])
+        both = learned + photos
+        return await self._write(lambda: self._teach(both, asked, name, "", move=True))
+
+    def _check_views(self) -> None:
+        if self.model.current.encoder.shot_views:
+            detail = "this model looks at several views of new photos, which the service does not"
+            raise Problem("conflict", detail, "use `cala add`")
+
+    async def _photos(self, uploads: Sequence[Upload]) -> list[Encoded]:
+        """All of them; the first that cannot be used is a problem."""
         photos, bad = await self.encoder.photos(uploads, self.limits.seconds)
         if bad:
             raise bad[0][1]
-        return await self._write(lambda: self._teach(photos, asked, name, id))
+        return photos
 
     def _teach(
-        self, sent: list[Encoded], asked: RequestKey | None, name: str, id: str
+        self,
+        sent: list[Encoded],
+        asked: RequestKey | None,
+        name: str,
+        id: str,
+        move: bool = False,
     ) -> tuple[dict[str, Any], bool]:
         before = self.known.find(asked, self.snapshot)
         if before is not None:
             return before, False
         if id:
             name = self._name(id)
-        elif name in self.snapshot.column_of:
-            raise self._taken(name)
+        elif move:
+            name = self.snapshot.model.former.get(name, name)
+        elif (now := self.snapshot.model.former.get(name, name)) in self.snapshot.column_of:
+            raise self._taken(now)
         told: dict[str, Any] = {}
 
         def about(after: ModelVersion, added: Added) -> dict[str, Any]:
@@ -154,6 +199,7 @@ class Service:
             [bytes.fromhex(photo.digest) for photo in photos],
             np.stack([photo.features for photo in photos]),
             [name] * len(photos),
+            move=move,
             thumbnails=(lambda: put_thumbnails(self.model.path, copies)) if copies else None,
             about=about,
         )
@@ -179,8 +225,26 @@ class Service:
 
         return await self._write(change)
 
-    async def forget(self, id: str) -> dict[str, Any]:
-        return await self._write(lambda: self._changed(lambda: self.model.forget(self._name(id))))
+    async def forget(self, id: str, photo: str | None = None) -> dict[str, Any]:
+        def change() -> object:
+            return self.model.forget(self._name(id), photo=photo)
+
+        return await self._write(lambda: self._changed(change))
+
+    async def merge(self, id: str, into: str) -> dict[str, Any]:
+        def change() -> object:
+            return self.model.merge(self._name(id), self._name(into))
+
+        return await self._write(lambda: self._changed(change))
+
+    async def reject(self, uploads: Sequence[Upload]) -> dict[str, Any]:
+        """Photos that show none of the classes."""
+        photos = await self._photos(uploads)
+        features = np.stack([photo.features for _, photo in photos])
+        return await self._write(lambda: self._changed(lambda: self.model.reject_rows(features)))
+
+    async def refit(self) -> dict[str, Any]:
+        return await self._write(lambda: self._changed(self.model.refit))
 
     async def tune(self, **how: Any) -> dict[str, Any]:
         return await self._write(lambda: self._changed(lambda: self.model.tune(**how)))

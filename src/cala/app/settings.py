@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import socket
 from dataclasses import dataclass, field
 
 from cala.errors import InputError
@@ -48,6 +49,7 @@ class Settings:
 
     Without a token whoever reaches the port may do everything, so it must be a loopback address.
     hosts : names under which the service is reached, beside IP addresses and localhost
+    share : the page shows a link with the token to those who may teach
     """
 
     host: str = "127.0.0.1"
@@ -55,6 +57,7 @@ class Settings:
     read_token: str = field(default="", repr=False)
     hosts: tuple[str, ...] = ()
     thumbnails: bool = True
+    share: bool = False
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
@@ -74,6 +77,16 @@ class Settings:
             detail = f"other machines can reach {shown(self.host)}"
             fix = "set CALA_TOKEN (or --token) so that not everybody can teach, or use 127.0.0.1"
             raise InputError(detail, fix, field="token")
+
+
+def outward() -> str:
+    """The address under which others reach this machine, which names of machines often are not."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
+            line.connect(("192.0.2.1", 9))  # chooses a way; nothing is sent
+            return str(line.getsockname()[0])
+    except OSError:
+        return socket.gethostname()
 
 
 def is_loopback(host: str) -> bool:

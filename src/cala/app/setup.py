@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -10,15 +11,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Query, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cala.app.archive import labelled_photos
 from cala.app.factory import bare_app, create_app
 from cala.app.problems import Problem, as_problem, unexpected
+from cala.app.sample import pictures
 from cala.app.schemas import Collected, Start, photo_body
 from cala.app.settings import Limits, Settings
 from cala.app.uploads import LONGEST_NAME, Sent, Upload, bad, read_request, too_many
@@ -58,7 +60,7 @@ class SetupJob:
             prefix="cala-photos-", ignore_cleanup_errors=True
         )
         self._photos: list[tuple[Path, str, str]] = []  # path, name, label
-        self._bytes = 0
+        self._bytes = self._number = 0
         self.error: dict[str, Any] | None = None
 
     def status(self) -> dict[str, Any]:
@@ -81,16 +83,30 @@ class SetupJob:
         errors = await self._work(lambda: self._keep(labelled_photos(sent, self.limits)))
         return {**self.status(), "errors": errors}
 
-    async def restart(self) -> dict[str, Any]:
-        """Drop the photos that have arrived."""
+    async def restart(self, label: str | None = None) -> dict[str, Any]:
+        """Drop the photos that have arrived, or those of one class."""
         self._check_collecting()
 
         def clear() -> None:  # in the worker, before a start that is asked for meanwhile
+            if label is not None:
+                self._photos = [photo for photo in self._photos if photo[2] != label]
+                return
             self._folder.cleanup()
             self._clear()
 
         await self._work(clear)
         return self.status()
+
+    async def sample(self) -> dict[str, Any]:
+        """Make a model from drawn pictures instead."""
+        await self.restart()
+        drawn = await self._work(pictures)
+        uploads = [
+            Upload(name, "sample", hashlib.sha256(data).hexdigest(), data, label)
+            for label, name, data in drawn
+        ]
+        await self._work(lambda: self._keep(uploads))
+        return self.learn()
 
     def learn(self) -> dict[str, Any]:
         """Make the model, in the background."""
@@ -151,7 +167,8 @@ class SetupJob:
                 continue
             if len(self._photos) == self.limits.check or self._bytes > self.limits.unpacked:
                 raise too_many(self.limits.check)
-            path = Path(self._folder.name, f"{len(self._photos):06d}")
+            self._number += 1
+            path = Path(self._folder.name, f"{self._number:06d}")
             path.write_bytes(upload.data)
             self._photos.append((path, upload.name, label))
             self._bytes += len(upload.data)
@@ -184,11 +201,17 @@ class SetupApp:
     """An ASGI application: that of a model once there is one, until then one that asks for it."""
 
     def __init__(
-        self, path: Path, settings: Settings, encoder: str = DEFAULT_ENCODER, device: str = "cpu"
+        self,
+        path: Path,
+        settings: Settings,
+        encoder: str = DEFAULT_ENCODER,
+        device: str = "cpu",
+        engine: str = "auto",
     ) -> None:
         self.settings = settings
         keep = settings.thumbnails
-        make = partial(fit, out=path, encoder=encoder, device=device, keep_thumbnails=keep)
+        how: dict[str, Any] = {"encoder": encoder, "device": device, "engine": engine}
+        make = partial(fit, out=path, keep_thumbnails=keep, **how)
         self.job = SetupJob(path.name, settings.limits, make, self._ready)
         self._model_app: FastAPI | None = None
         self._open = AsyncExitStack()
@@ -231,9 +254,16 @@ def _routes(app: FastAPI, job: SetupJob) -> None:
             return await job.collect(sent)
 
     @app.delete("/v1/start/photos", response_model=Start)
-    async def restart() -> Any:
-        """Leave out all photos that have arrived."""
-        return await job.restart()
+    async def restart(
+        label: Annotated[str | None, Query(max_length=LONGEST_NAME)] = None,
+    ) -> Any:
+        """Remove all photos that have arrived, or those of one class."""
+        return await job.restart(label)
+
+    @app.post("/v1/start/sample", response_model=Start, status_code=202)
+    async def sample() -> Any:
+        """Make the model from drawn pictures, to try the page with."""
+        return await job.sample()
 
     @app.post(START, response_model=Start, status_code=202)
     async def learn() -> Any:

@@ -7,8 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from cala.app.problems import Problem
+from cala.core.cala import normalise
 from cala.files import shown
+from cala.model.estimate import estimate
 from cala.model.overview import class_rows, relatives
 from cala.model.thumbnails import FOLDER
 from cala.model.version import ModelVersion
@@ -36,7 +41,7 @@ class Snapshot:
             present, model = store.present(), ModelVersion.from_content(store.read())
             if store.version() == present.version:
                 return cls(model, present, pictures(store))
-        raise Problem("busy", "other processes change the model all the time", "try again")
+        raise Problem("busy", "other processes keep changing the model", "try again")
 
     @property
     def version(self) -> int:
@@ -94,6 +99,24 @@ class Snapshot:
         return frozenset(digest.hex() for digest in self.model.photos.owners())
 
     @cached_property
+    def kept_rows(self) -> dict[str, NDArray[np.float32]]:
+        """Embeddings (d,) of learned photos by their digests, as far as they are kept."""
+        kept = self.model.kept
+        return {key.hex(): row for key, row in zip(kept.digests(), kept.rows, strict=True)}
+
+    @cached_property
+    def kept_unit(self) -> tuple[NDArray[Any], list[tuple[str, int]]]:
+        """Learned photos that can be shown: (n, d) of unit length, digests and columns."""
+        kept, columns = self.model.kept, self.model.columns_kept().tolist()
+        shown = [(key.hex(), column) for key, column in zip(kept.digests(), columns, strict=True)]
+        place = [row for row, (digest, _) in enumerate(shown) if digest in self.pictures]
+        return unit_rows(self.model, kept.rows[place]), [shown[row] for row in place]
+
+    @cached_property
+    def estimate(self) -> dict[str, Any]:
+        return estimate(self.model, quick=True).to_json()
+
+    @cached_property
     def faces(self) -> dict[int, list[str]]:
         """By column, digests of a few photos that have a small copy."""
         return {
@@ -130,6 +153,12 @@ class Snapshot:
         """Classes whose names hold these words, whatever their case."""
         words = search.casefold().split()
         return [row for row in self.classes if all(w in row["name"].casefold() for w in words)]
+
+
+def unit_rows(model: ModelVersion, rows: NDArray[Any]) -> NDArray[Any]:
+    """Embeddings (n, d) as the classifier compares them, of unit length."""
+    head = model.classifier.head_
+    return normalise(head.embed(rows.astype(head.dtype, copy=False))[:, : head.dim])
 
 
 def pictures(store: Store) -> frozenset[str]:

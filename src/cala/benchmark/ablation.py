@@ -121,7 +121,7 @@ ALSO_CALLED = {"K": "shots"}
 def choice_name(what: str) -> str:
     """The name of a choice, by that or by another name."""
     name = ALSO_CALLED.get(what, what)
-    check_choice("ablation", name, CHOICES)
+    check_choice("ablation", name, CHOICES, "what")
     return name
 
 
@@ -136,7 +136,9 @@ def ablation_configs(
     choice = CHOICES[what]
     if retrain and what != "gamma":
         raise InputError(
-            f"--retrain is for gamma; {what} is always trained again", "omit it", field="retrain"
+            f"--retrain is for gamma only; {what} is always trained again",
+            "omit it",
+            field="retrain",
         )
     for method in usual.methods:
         _check_acts(method, what, choice)
@@ -158,11 +160,11 @@ def _check_acts(method: str, what: str, choice: Choice) -> None:
         return
     if adapter is None:
         detail = f"{method} has no adapter whose {what} could vary"
-        raise InputError(detail, f"try {method}+cala", field="method")
+        raise InputError(detail, f"try {method}+cala", field="method", code="no_adapter")
     kind = ADAPTERS[adapter].adapter
     if choice.only and kind != choice.only:
-        detail = f"{what} does nothing in {method}"
-        raise InputError(detail, "it is for the MLP of cala", field="method")
+        detail = f"{method} has no setting {what}, which belongs to the MLP of cala"
+        raise InputError(detail, "use --method cala", field="method", code="no_setting")
 
 
 class TrainedOnce:

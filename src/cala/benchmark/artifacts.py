@@ -145,7 +145,7 @@ def keep_artifact(folder: Path, plan: CellPlan, fitted: Fitted, watch: Watch) ->
         arrays = make_artifact(head, data, protocol, shown, draws, sessions)
     host, adapter = split_name(method)
     known: Any = head
-    chosen = head.adapted and known.recipe.guarded  # `auto` chooses, which is no fallback
+    chosen = head.adapted and known.recipe.guarded  # `auto` chooses, which is not a fallback
     fallen = head.adapted and not chosen and known.trained_as.adapter != known.recipe.adapter
     named = data.class_names
     if named is None and protocol.expected is not None and not protocol.order:

@@ -19,10 +19,11 @@ from cala.heads.factory import split_name
 from cala.records import SCHEMA, Cell
 from cala.registry import check_choice
 from cala.systems.published import published
+from cala.version import __version__
 
 SPLITS = ("test", "dev")
 PROTOCOL = ("name", "base", "way", "shot", "sessions")
-PACKAGES = ("cala", "torch", "numpy", "scikit-learn")
+PACKAGES = ("torch", "numpy", "scikit-learn")
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,9 @@ class RunConfig:
     def __post_init__(self) -> None:
         check_choice("split", self.split, SPLITS)
         if not self.methods or not self.draws or not self.seeds:
-            raise InputError("a run needs at least one method, one draw and one seed")
+            raise InputError(
+                "a run needs at least one method, one draw and one seed", code="empty_run"
+            )
         for name in self.methods:
             split_name(name)  # raises for an unknown name
         if self.metric is not None:
@@ -96,7 +99,7 @@ class RunConfig:
             "rows": default.rows,
             "embeddings": default.described(),
             **({"own_embeddings": own} if own else {}),
-            "versions": {name: _version(name) for name in PACKAGES},
+            "versions": {"cala": __version__, **{name: _version(name) for name in PACKAGES}},
             "machine": {"platform": platform.platform(), "cpus": os.cpu_count()},
         }
 

@@ -15,7 +15,7 @@ from typing import Any
 from cala.heads import Head
 from cala.records import Cell
 
-SCHEMA = 1
+COSTS_SCHEMA = 1
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Cost:
     head_bytes: int
     encoded: int = 0
     encode_seconds: float = 0.0
-    schema: int = SCHEMA
+    schema: int = COSTS_SCHEMA
 
     @property
     def cell(self) -> Cell:
@@ -46,7 +46,7 @@ class Cost:
         return json.dumps(asdict(self), ensure_ascii=False, allow_nan=False) + "\n"
 
 
-FIELDS = {field.name for field in fields(Cost)}
+_FIELDS = {field.name for field in fields(Cost)}
 
 
 def read_costs(text: str) -> list[Cost]:
@@ -58,7 +58,7 @@ def read_costs(text: str) -> list[Cost]:
 def _parsed(line: str) -> Cost | None:
     try:
         values: dict[str, Any] = json.loads(line)
-        cost = Cost(**{k: v for k, v in values.items() if k in FIELDS})
+        cost = Cost(**{k: v for k, v in values.items() if k in _FIELDS})
         hash(cost.cell)
         numbers = [cost.fit_seconds, cost.head_bytes, *cost.session_seconds]
         numbers += [cost.encoded, cost.encode_seconds]
@@ -72,7 +72,7 @@ def head_bytes(head: Head) -> int:
     return sum(array.nbytes for array in head.state()["tensors"].values())
 
 
-def summarise(
+def summarise_costs(
     costs: Iterable[Cost], methods: Sequence[str], draws: Sequence[str], cells: Set[Cell]
 ) -> dict[str, dict[str, float | int]]:
     """Per method: means over seeds (fit) and over sessions and draws; bytes in the first draw.

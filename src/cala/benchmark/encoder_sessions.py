@@ -67,7 +67,7 @@ def check_images(host: str, source: Source) -> None:
             "omit --tta",
             field="tta",
         )
-    if not hasattr(source.encoder.forward, "upper") or "recipe" not in source.encoder.about:
+    if not hasattr(source.encoder.module, "upper") or "recipe" not in source.encoder.about:
         raise InputError(
             f"{host} trains its encoder in every session, and {shown(source.encoder.name)} cannot "
             "be trained further",
@@ -89,7 +89,7 @@ class SessionPlayer:
     def __init__(
         self, host: str, head: Head, source: Source, protocol: Protocol, seed: int, full: bool
     ) -> None:
-        from cala.systems.common.learner import Start
+        from cala.systems.common.learner import SessionStart
         from cala.training.augment import augmentation
         from cala.training.images import stored_transform
         from cala.training.recipes import Recipe
@@ -103,8 +103,8 @@ class SessionPlayer:
         base_branch = head.host.fork()
         assert isinstance(base_branch, NearestMean)
         base = np.flatnonzero((self.data.y_train < protocol.base) & self.data.learnable())
-        start = Start(
-            encoder=source.encoder.forward,  # type: ignore[arg-type]
+        start = SessionStart(
+            encoder=source.encoder.module,
             transform=recipe.transform,
             augmentation=augmentation(recipe),
             features=loaded(where(self.data.x_train, base)),
@@ -159,12 +159,14 @@ class SessionPlayer:
 
     def _pictures(self, numbers: Array) -> Tensor:
         """Images (n, s, s, 3) uint8 by their numbers; test images come after training images."""
+        import torch
+
         from cala.encoders.transform import stack_rows
 
         split, first = self.images.train, 0
         if len(numbers) and numbers.min() >= len(split):
             split, first = self.images.test, len(split)
-        return stack_rows(split, numbers - first, self.stored)
+        return torch.from_numpy(stack_rows(split, numbers - first, self.stored))
 
 
 @contextmanager
@@ -217,7 +219,7 @@ class SessionCache:
         return found
 
     def find(self, host: str, draw: str, seed: int) -> SessionLogits | None:
-        """Session logits that are there already; None if they are not."""
+        """Session logits that were computed before; None if there are none."""
         if self.folder is None:
             return self._kept.get((host, draw, seed))
         try:

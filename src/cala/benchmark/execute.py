@@ -9,8 +9,7 @@ from typing import Any
 
 from cala.benchmark.artifacts import keep_artifact
 from cala.benchmark.config import RunConfig, changes_encoder
-from cala.benchmark.costs import SCHEMA as COSTS_SCHEMA
-from cala.benchmark.costs import summarise
+from cala.benchmark.costs import COSTS_SCHEMA, summarise_costs
 from cala.benchmark.encoder_sessions import SessionCache, check_images
 from cala.benchmark.headroom import keep_headroom
 from cala.benchmark.notes import SILENT, RunNote, Watch
@@ -84,7 +83,7 @@ def execute(
         folder.put_in_order()
         run = FinishedRun(Results(folder.records), folder.config)
         write_summary(out, run)
-        costs = summarise(
+        costs = summarise_costs(
             folder.costs, run.results.methods, folder.config["draws"], finished(folder.records)
         )
         content = {"schema": COSTS_SCHEMA, "cost": costs}

@@ -35,13 +35,13 @@ from cala.files import write_text
 from cala.heads import default_metric
 from cala.metrics import Answers, session_metrics
 
-SCHEMA = 1
-HOST = "nearest-mean"
+_SCHEMA = 1
+_HOST = "nearest-mean"
 ORACLE = "uses test labels; cannot be selected"
-RATES = ("accuracy", "base", "novel", "hm", "ausuc")
+_RATES = ("accuracy", "base", "novel", "hm", "ausuc")
 PASSES = 20  # over all novel classes, at most
 LOG_SCALE = 6.0  # bound on the logarithm of a fitted scale
-Fit = Callable[[Array, Array, int], Array]
+Oracle = Callable[[Array, Array, int], Array]
 
 
 def headroom(few: Array, full: Array, own: Array, n_base: int) -> dict[str, dict[str, float]]:
@@ -54,7 +54,7 @@ def headroom(few: Array, full: Array, own: Array, n_base: int) -> dict[str, dict
     own : (n,) true columns
     n_base : number of base columns
     """
-    rows: dict[str, tuple[Array, Fit]] = {
+    rows: dict[str, tuple[Array, Oracle]] = {
         "plain": (few, no_shift),
         "single_shift": (few, single_shift),
         "class_shifts": (few, class_shifts),
@@ -66,13 +66,13 @@ def headroom(few: Array, full: Array, own: Array, n_base: int) -> dict[str, dict
     return {name: cross_fitted(z, own, n_base, first, fit) for name, (z, fit) in rows.items()}
 
 
-def halves(own: Array, seed: int = 0) -> Array:
+def halves(own: Array) -> Array:
     """(n,) bool: the first of two halves, every class split evenly.
 
     >>> int(halves(np.array([0, 0, 1, 1, 1, 1])).sum())
     3
     """
-    order = np.lexsort((np.random.default_rng(seed).random(len(own)), own))
+    order = np.lexsort((np.random.default_rng(0).random(len(own)), own))
     rows = ClassRows(order, own[order], int(own.max(initial=-1)) + 1)
     first = np.empty(len(own), bool)
     # The odd image of a class goes to either half in turn.
@@ -81,7 +81,7 @@ def halves(own: Array, seed: int = 0) -> Array:
 
 
 def cross_fitted(
-    logits: Array, own: Array, n_base: int, first: Array, fit: Fit
+    logits: Array, own: Array, n_base: int, first: Array, fit: Oracle
 ) -> dict[str, float]:
     """Rates of each half under the shifts fitted to the other, averaged; `fitted`: accuracy of
     each half under its own."""
@@ -91,7 +91,7 @@ def cross_fitted(
         shifted[:, n_base:] += fit(logits[train], own[train], n_base)
         found.append(session_metrics(shifted[test], own[test], n_base))
         fitted.append(session_metrics(shifted[train], own[train], n_base).accuracy)
-    rates = {rate: float(np.mean([getattr(m, rate) for m in found])) for rate in RATES}
+    rates = {rate: float(np.mean([getattr(m, rate) for m in found])) for rate in _RATES}
     return {**rates, "fitted": float(np.mean(fitted))}
 
 
@@ -184,7 +184,7 @@ def _best_step(switch: Array, without: Array, with_it: Array) -> float:
         return 0.0
     gain = np.concatenate([[0], np.cumsum(np.bincount(inverse, change[moved]))])
     start, end = np.append(-np.inf, at), np.append(at, np.inf)
-    now = int(np.searchsorted(at, 0.0))  # an image at its switch has not gone over yet
+    now = int(np.searchsorted(at, 0.0))  # an image exactly at its switch has not switched
     best = np.flatnonzero(gain == gain.max())
     if now in best:
         return 0.0
@@ -211,7 +211,7 @@ def keep_headroom(
         with one_thread():
             held[metric] = _measured(config, task, metric)
     if missing:
-        content = {"schema": SCHEMA, "oracle": ORACLE, "headroom": held}
+        content = {"schema": _SCHEMA, "oracle": ORACLE, "headroom": held}
         write_text(path, json.dumps(content, indent=1) + "\n")
 
 
@@ -219,7 +219,7 @@ def _held(path: Path) -> dict[str, Any]:
     """By metric; nothing where the file is missing or cannot be used."""
     try:
         found = json.loads(path.read_text("utf-8"))
-        held = found["headroom"].items() if found["schema"] == SCHEMA else ()
+        held = found["headroom"].items() if found["schema"] == _SCHEMA else ()
         return {metric: own for metric, own in held if isinstance(own["rates"], dict)}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
@@ -227,13 +227,13 @@ def _held(path: Path) -> dict[str, Any]:
 
 def _metrics(config: RunConfig, task: BenchTask) -> list[str]:
     """Metrics of the methods that work on the same embeddings as nearest mean does."""
-    mine = [m for m in config.methods if task.source_of(m) is task.source_of(HOST)]
+    mine = [m for m in config.methods if task.source_of(m) is task.source_of(_HOST)]
     named = {config.metric or default_metric(method) for method in mine}
     return [metric for metric in METRICS if metric in named or "auto" in named]
 
 
 def _measured(config: RunConfig, task: BenchTask, metric: str) -> dict[str, Any]:
-    data, draw = task.source_of(HOST).data, task.draw(config.shown_draw(HOST))
+    data, draw = task.source_of(_HOST).data, task.draw(config.shown_draw(_HOST))
     rates, images = measure(data, task.protocol, draw, metric, config.seeds[0])
     plain = {
         oracle: {k: None if v != v else v for k, v in found.items()}
@@ -246,7 +246,7 @@ def measure(
     data: Embeddings, protocol: Protocol, draw: ShotDraw, metric: str, seed: int = 0
 ) -> tuple[dict[str, dict[str, float]], int]:
     """`headroom` of nearest mean after the last session of a draw, and the images scored."""
-    few = fit_method(HOST, data, protocol, seed=seed, metric=metric)
+    few = fit_method(_HOST, data, protocol, seed=seed, metric=metric)
     full = few.fork()
     for rows in draw.rows:
         few.add(data.shots(rows), data.y_train[rows])

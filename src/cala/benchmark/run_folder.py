@@ -1,7 +1,7 @@
 """A run's folder: config, records appended as cells finish, and what is made of them.
 
 Killed at any moment it can be opened again: `config.json` is written in one step, a cell's lines
-are appended together and flushed to disk, and whatever is cut short is dropped on opening.
+are appended together and flushed to disk, and lines that are cut short are dropped on opening.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from cala.files import shown, write_text
 from cala.records import Record, read_config, read_records, whole_cells
 
 #: What may differ when a run is continued: more methods, draws or seeds, other versions.
-GROWING = ("methods", "draws", "seeds", "versions", "machine", "own_embeddings", "few_draws")
-LISTS = ("methods", "draws", "seeds", "trained_in_sessions")
+_GROWING = ("methods", "draws", "seeds", "versions", "machine", "own_embeddings", "few_draws")
+_LISTS = ("methods", "draws", "seeds", "trained_in_sessions")
 #: What not every run states: it is compared where both have it.
 SOMETIMES = ("full_sessions", "rows")
 
@@ -87,7 +87,7 @@ def _rewrite(path: Path, found: Sequence[Record | Cost]) -> None:
 
 def _check_same_run(path: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
     now = json.loads(json.dumps(now))
-    apart = (*GROWING, *LISTS, *(k for k in SOMETIMES if k not in before))
+    apart = (*_GROWING, *_LISTS, *(k for k in SOMETIMES if k not in before))
     differ = [k for k in now if k not in apart and before.get(k) != now[k]]
     changes = "; ".join(f"{k} was {before.get(k)!r}, is {now[k]!r}" for k in differ)
     changes = changes or _other_embeddings(before, now)
@@ -101,7 +101,7 @@ def _check_same_run(path: Path, before: dict[str, Any], now: dict[str, Any]) -> 
 
 
 def _other_embeddings(before: dict[str, Any], now: dict[str, Any]) -> str:
-    """What to say of the first host whose embeddings are no longer the same; empty if none is."""
+    """A description of the first host whose embeddings have changed; empty if none have."""
     if not before.get("own_embeddings") and not now.get("own_embeddings"):
         return ""
     hosts = [{host_of(method) for method in config.get("methods", [])} for config in (before, now)]
@@ -115,7 +115,7 @@ def _other_embeddings(before: dict[str, Any], now: dict[str, Any]) -> str:
 def _grown(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     """Methods, draws, seeds and embeddings of single hosts of both."""
     grown = {k: before[k] for k in ("few_draws", *SOMETIMES) if k in before and k not in now}
-    for key in LISTS:
+    for key in _LISTS:
         if key in before or key in now:
             grown[key] = list(dict.fromkeys([*before.get(key, []), *now.get(key, [])]))
     own = {**before.get("own_embeddings", {}), **now.get("own_embeddings", {})}

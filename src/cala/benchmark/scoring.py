@@ -20,7 +20,7 @@ from cala.image_groups import image_groups, kept_groups
 from cala.metrics import Answers, SessionMetrics, metrics_of
 from cala.records import Record
 
-SCORES = 2**23  # numbers at a time: 32 MB of rows or of logits
+_SCORES = 2**23  # numbers at a time: 32 MB of rows or of logits
 FIGURE_SCORES = 2**25  # rows × classes of the sample that figures are drawn from
 
 
@@ -101,7 +101,7 @@ def streamed_answers(heads: Sequence[Head], data: Embeddings, n_base: int) -> li
     parts: list[list[Answers]] = [[] for _ in heads]
     last = heads[-1]
     stay = last.host.traits.old_columns_stay
-    size = max(1, SCORES // max(len(last.classes), last.dim))
+    size = max(1, _SCORES // max(len(last.classes), last.dim))
     for start in range(0, len(data.y_test), size):
         labels = data.y_test[start : start + size]
         unit = last.embed(data.x_test[start : start + size])

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cala.data.images import ImageSet
     from cala.encoders.base import Encoder
 
-HOST = re.compile(r"[\w+-]+")  # no dot, no slash, no colon: these make a path or a URI
+_HOST_NAME = re.compile(r"[\w+-]+")  # no dot, no slash, no colon: these make a path or a URI
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Source:
         return sha256_of(np.ascontiguousarray(part).tobytes() for part in parts)
 
     def described(self) -> dict[str, str]:
-        """As it stands in `config.json`."""
+        """As written to `config.json`."""
         return {"source": self.name, "fingerprint": self.fingerprint}
 
 
@@ -97,7 +97,7 @@ class HostOption:
 def parse_host_option(option: str, values: Sequence[str], methods: Sequence[str]) -> HostOption:
     """Sort `VALUE` and `HOST=VALUE`; a host that no method has is refused.
 
-    A `=` in a file's name stays part of it unless a head's name stands before it.
+    A `=` in a file name is part of the name unless a head's name precedes it.
 
     >>> parse_host_option("--embeddings", ["base.npz", "teen=my.npz"], ["la", "teen+cala"])
     HostOption(default='base.npz', per_host={'teen': 'my.npz'})
@@ -110,35 +110,38 @@ def parse_host_option(option: str, values: Sequence[str], methods: Sequence[str]
         if host is None:
             if default is not None:
                 both = f"{option} {shown(default)} and {shown(value)}"
-                raise _refused(option, both, "give one for all methods, and others as HOST=…")
+                fix = "give one for all methods, and others as HOST=…"
+                raise _refused(option, both, fix, "repeated")
             default = value
             continue
         if host in per_host:
-            raise _refused(option, f"{option} {host}=… is given twice", "give it once")
+            raise _refused(option, f"{option} {host}=… is given twice", "give it once", "repeated")
         if not value:
-            raise _refused(option, f"{option} {host}= has no value", "add one")
+            raise _refused(option, f"{option} {host}= has no value", "add one", "no_value")
         if host not in hosts:
             detail = f"{option} {shown(given)}: no method of this run has the host {host}"
-            raise _refused(option, detail, f"its hosts are {', '.join(hosts)}")
+            raise _refused(option, detail, f"its hosts are {', '.join(hosts)}", "unused_host")
         per_host[host] = value
     return HostOption(default, per_host)
 
 
-def _refused(option: str, detail: str, fix: str) -> InputError:
-    return InputError(detail, fix, field=option.lstrip("-"))
+def _refused(option: str, detail: str, fix: str, code: str) -> InputError:
+    return InputError(detail, fix, field=option.lstrip("-"), code=code)
 
 
 def _split(option: str, given: str) -> tuple[str | None, str]:
     host, equals, value = given.partition("=")
     if equals and host in HEADS:
         return host, value
-    if not equals or not HOST.fullmatch(host) or os.path.exists(given):
+    if not equals or not _HOST_NAME.fullmatch(host) or os.path.exists(given):
         return None, given
     try:
         fix = f"{host} is a method, give its host: {host_of(host)}=…"
     except UnknownNameError:
-        fix = unknown("host", host, HEADS)
-    raise _refused(option, f"{option} {shown(given)} is neither a path nor HOST=…", fix)
+        fix = str(unknown("host", host, HEADS))
+    raise _refused(
+        option, f"{option} {shown(given)} is neither a path nor HOST=…", fix, "not_a_host"
+    )
 
 
 def short_encoder_name(encoder: str) -> str:

@@ -23,6 +23,7 @@ from cala.benchmark.sources import (
 from cala.data.embedding_files import is_embeddings_file
 from cala.data.embeddings import Embeddings, load_embeddings
 from cala.data.images import ImageSet
+from cala.data.progress import Advance
 from cala.data.protocol import (
     MANIFESTS,
     Protocol,
@@ -43,10 +44,10 @@ from cala.heads.factory import takes_parts
 from cala.registry import check_choice
 from cala.shipped import shipped
 
-FEATURES = "features:"
-SHIPPED = ("cifar100",)
+FEATURES_PREFIX = "features:"
+SHIPPED_DATASETS = ("cifar100",)
 DEV_QUERIES = 100  # per class
-FEW = 3
+_FEW = 3
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ def first_draws(draws: Sequence[str]) -> tuple[str, ...]:
     >>> first_draws(["canonical", "random:0", "random:1", "random:2", "random:3"])
     ('canonical', 'random:0', 'random:1', 'random:2')
     """
-    random = [name for name in draws if name != "canonical"][:FEW]
+    random = [name for name in draws if name != "canonical"][:_FEW]
     return tuple(name for name in draws if name == "canonical" or name in random)
 
 
@@ -160,10 +161,11 @@ def split_runnable(
 def _lacks(task: BenchTask, method: str, metric: str | None) -> str:
     """What is missing for a method; empty if nothing is."""
     host = host_of(method)
-    source, head = task.source_of(method), HEADS[host]
-    if metric is not None and metric not in head.traits.metrics:
-        return f"it works in the {' or '.join(head.traits.metrics)} metric"
+    source = task.source_of(method)
     try:
+        head = HEADS[host]
+        if metric is not None and metric not in head.traits.metrics:
+            return f"it works in the {' or '.join(head.traits.metrics)} metric"
         if changes_encoder(method):
             check_images(host, source)
         if takes_parts(method):
@@ -186,6 +188,7 @@ class Encoding:
     shot_views : average each shot over itself, its mirror image and this many crops
     views : at most this many, for an encoder that uses several views of an image
     device : cpu, cuda, mps, or auto for the fastest there is
+    engine : what runs the encoder on a processor, see `cala.load_encoder`
     """
 
     encoder: str = "efficientnet-lite0"
@@ -197,9 +200,7 @@ class Encoding:
     shot_views: int = 0
     fakes: int = 600
     device: str = "cpu"
-
-
-Advance = Callable[[int, int], None]
+    engine: str = "auto"
 
 
 def load_task(
@@ -228,9 +229,10 @@ def load_task(
     wanted = None if draws is None else parse_draws(draws)
     loader = _Loader(dataset, overrides or ProtocolOverrides(), split, allow_seen, advance)
     places = per_host or {}
-    file_given = embeddings is not None or dataset.startswith(FEATURES)
+    file_given = embeddings is not None or dataset.startswith(FEATURES_PREFIX)
     if encoding is not None and file_given:
-        raise InputError("an embeddings file and images are given", "give one of them")
+        detail = "both an embeddings file and images are given"
+        raise InputError(detail, "give one of them", field="embeddings", code="two_sources")
     given = encoding is not None or file_given
     default: Source | None = None
     if given or not methods or any(host_of(method) not in places for method in methods):
@@ -319,7 +321,7 @@ class _Loader:
         try:
             return self._checked(self._encoded(place, check))
         except InputError as error:
-            raise InputError(f"--encoder {host}=…: {error.detail}", error.fix) from error
+            raise _at(f"--encoder {host}=…", error) from error
 
     def _settle(self, name: str, classes: int) -> Protocol:
         if self.protocol is None:
@@ -332,7 +334,7 @@ class _Loader:
         try:
             return Source(data.relabelled(protocol), path.name)
         except InputError as error:
-            raise InputError(f"{shown(path.name)}{purpose}: {error.detail}", error.fix) from error
+            raise _at(f"{shown(path.name)}{purpose}", error) from error
 
     def _encoded(self, encoding: Encoding, check: Callable[[Source], None] | None = None) -> Source:
         """check : raises for images that do not fit the others, before any is encoded"""
@@ -350,17 +352,18 @@ class _Loader:
         named = (self.dataset, encoding.kind)
         name = next((n for n in named if n in MANIFESTS), None) or shown(path.resolve().name)
         protocol = self._settle(name, len(images.classes))
-        # Everything above is cheap; torch is imported from here on.
+        # Everything above is cheap.
         from cala.encoders.encode import encode_set
         from cala.encoders.registry import load_encoder
 
-        encoder = load_encoder(encoding.encoder, encoding.device, encoding.views)
+        how = (encoding.device, encoding.views)
+        encoder = load_encoder(encoding.encoder, *how, engine=encoding.engine)
         source = f"{name} encoded by {short_encoder_name(encoder.name)}"
         if check is not None:
             check(Source(_labels(images).relabelled(protocol), source))
         if encoding.shot_views and not encoding.fakes:
             raise InputError(
-                "--shot-views needs mixed images, whose shots are seen alike",
+                "--shot-views needs fake classes that are mixed from images",
                 "use --fakes 1 or more",
                 field="shot_views",
             )
@@ -387,9 +390,9 @@ class _Loader:
             try:
                 check_novel(novel, seen)
             except InputError as error:
-                raise InputError(f"{shown(source.name)}: {error.detail}", error.fix) from error
+                raise _at(shown(source.name), error) from error
         if found := seen_among(novel, seen):
-            text = f"{shown(source.name)}: {found}: results on them are too good"
+            text = f"{shown(source.name)}: {found}, so results on them are too good"
             self.notes.append(RunNote("seen_classes", text))
         return source
 
@@ -402,20 +405,25 @@ def _labels(images: ImageSet) -> Embeddings:
     return replace(known, names_train=train.names, names_test=test.names)
 
 
+def _at(place: str, error: InputError) -> InputError:
+    """The same error, which says where it was found."""
+    return InputError(f"{place}: {error.detail}", error.fix, field=error.field, code=error.code)
+
+
 def split_dataset(dataset: str, embeddings: Path | None) -> tuple[str, Path]:
     """Name and file: `features:my.npz` is short for the data set `my` in the file my.npz."""
-    if dataset.startswith(FEATURES):
-        file = dataset.removeprefix(FEATURES)
+    if dataset.startswith(FEATURES_PREFIX):
+        file = dataset.removeprefix(FEATURES_PREFIX)
         if not file or embeddings is not None:
             raise InputError(
-                f"{shown(dataset)} names no file, or a second one",
-                "give one embeddings file, as features:FILE or as NAME --embeddings FILE",
+                f"{shown(dataset)} must name the only embeddings file",
+                "write features:FILE without --embeddings, or NAME --embeddings FILE",
                 field="dataset",
             )
         return Path(file).stem, Path(file)
     if embeddings is not None:
         return dataset, embeddings
-    if dataset in SHIPPED:
+    if dataset in SHIPPED_DATASETS:
         return dataset, shipped(f"{dataset}/embeddings.npz")
     instead = f"; or did you mean features:{shown(dataset)}?" * is_embeddings_file(dataset)
     raise InputError(

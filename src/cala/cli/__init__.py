@@ -25,12 +25,15 @@ from cala.cli import (
     report,
     run,
     serve,
+    sort,
     train,
 )
-from cala.errors import CacheWarning, CalaError
+from cala.errors import CacheWarning, CalaError, EngineWarning
 from cala.files import reason, shown
 
 _python_format = warnings.formatwarning
+#: Commands that do not repeat what they have finished; `train` has a message of its own.
+RESUMES = ("ablate", "add", "encode", "eval", "fit", "predict", "run")
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 app = typer.Typer(
@@ -59,12 +62,13 @@ def _root(
 
 
 for _command in (
-    fit.fit, fit.add, predict.predict, evaluate.evaluate, manage.show, manage.undo, manage.forget,
-    manage.rename, manage.tune, export.export, serve.serve, run.run, compare.compare,
-    run.ablate, report.report, train.train, encode.encode, lists.methods, lists.datasets,
-    lists.encoders,
+    fit.fit, fit.add, fit.reject, fit.refit, predict.predict, sort.sort, evaluate.evaluate,
+    manage.show, manage.undo, manage.redo, manage.forget, manage.rename, manage.merge,
+    manage.tune, export.export, serve.serve, run.run, compare.compare, run.ablate, report.report,
+    train.train, encode.encode, lists.methods, lists.datasets,
 ):  # fmt: skip
     app.command(name="eval" if _command is evaluate.evaluate else None)(_command)
+app.add_typer(lists.encoders_app, name="encoders")
 app.add_typer(data.app, name="data")
 app.add_typer(cache.app, name="cache")
 
@@ -85,9 +89,19 @@ def _format_warning(
     line: str | None = None,
 ) -> str:
     """Notes for the user are one line; other warnings say where they come from."""
-    if issubclass(category, CacheWarning):
+    if issubclass(category, CacheWarning | EngineWarning):
         return f"note: {message}\n"
     return _python_format(message, category, filename, lineno, line)
+
+
+def _interrupted(arguments: list[str]) -> str:
+    """What to say after Ctrl-C.
+
+    >>> _interrupted(["run", "cifar100"]), _interrupted(["show", "birds"])
+    ('interrupted; rerun the same command to resume', 'interrupted')
+    """
+    command = next((word for word in arguments if not word.startswith("-")), "")
+    return "interrupted" + "; rerun the same command to resume" * (command in RESUMES)
 
 
 def main() -> None:
@@ -101,14 +115,15 @@ def main() -> None:
         typer.echo(f"error: {error}", err=True)
         sys.exit(2)
     except OSError as error:
-        if error.errno not in FULL:
+        if error.errno is None:  # no fault of the machine
             raise
         where = f" for {shown(error.filename)}" if error.filename else ""
-        fix = "free some space or choose another folder, then rerun the same command to resume"
-        typer.echo(f"error: {reason(error)}{where}: {fix}", err=True)
+        full = "free some space or choose another folder"
+        fix = full if error.errno in FULL else "check the disk, permissions and open files"
+        typer.echo(f"error: {reason(error)}{where}: {fix}, then run the command again", err=True)
         sys.exit(2)
     except (KeyboardInterrupt, Stopped):
-        typer.echo("interrupted; rerun the same command to resume", err=True)
+        typer.echo(_interrupted(sys.argv[1:]), err=True)
         sys.exit(130)
     finally:
         if before is not None:

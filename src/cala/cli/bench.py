@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cala.cli.options import BenchOptions, check_test
-from cala.cli.progress import Bars
 from cala.errors import InputError
+from cala.progress import Bars
 
 if TYPE_CHECKING:
     from cala.benchmark.config import RunConfig
@@ -24,13 +24,16 @@ if TYPE_CHECKING:
     from cala.results import Results
 
 
-def load(dataset: str, methods: list[str], options: BenchOptions) -> BenchTask:
+def open_task(dataset: str, methods: list[str], options: BenchOptions) -> BenchTask:
     """The task that the options describe; what cannot be used is refused before it is read."""
     from cala.benchmark.sources import parse_host_option
     from cala.benchmark.task import Encoding, ProtocolOverrides, load_task
-    from cala.cli.progress import progress_bar
+    from cala.encoders.registry import ENGINES
+    from cala.progress import progress_bar
+    from cala.registry import check_choice
 
     check_test(options.test)
+    check_choice("engine", options.engine, ENGINES)
     files = parse_host_option("--embeddings", options.embeddings or (), methods)
     encoders = parse_host_option("--encoder", options.encoder or (), methods)
     both = [host for host in files.per_host if host in encoders.per_host]
@@ -74,12 +77,16 @@ def _implies_encoding(
 ) -> bool:
     """Whether images are encoded for methods without their own, though no encoder is named."""
     from cala.benchmark.sources import host_of
-    from cala.benchmark.task import FEATURES, SHIPPED
+    from cala.benchmark.task import FEATURES_PREFIX, SHIPPED_DATASETS
 
     own = {**files.per_host, **encoders.per_host}
     needed = any(host_of(method) not in own for method in methods)
     if encoders.per_host:  # --data is for these
-        given = files.default is not None or dataset.startswith(FEATURES) or dataset in SHIPPED
+        given = (
+            files.default is not None
+            or dataset.startswith(FEATURES_PREFIX)
+            or dataset in SHIPPED_DATASETS
+        )
         return needed and not given
     asked = options.data is not None or options.kind is not None
     if asked and not needed:

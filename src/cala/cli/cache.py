@@ -36,7 +36,7 @@ def clear(
     ),
     yes: bool = typer.Option(False, "--yes", "-y", help="Do not ask for confirmation."),
 ) -> None:
-    """Delete what cala can compute again.
+    """Delete what cala can compute or download again.
 
     Example: cala cache clear embeddings --yes
     """
@@ -45,7 +45,7 @@ def clear(
 
     found = cache_contents()
     if kind is not None:
-        check_choice("kind of cache", kind, found)
+        check_choice("kind of cache", kind, found, "kind")
     chosen = list(found) if kind is None else [kind]
     size = sum(found[name][1] for name in chosen)
     if not chosen:

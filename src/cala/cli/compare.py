@@ -18,7 +18,7 @@ from cala.files import shown
 from cala.registry import check_choice
 
 SEPARATORS = "-_/=+. "
-LONGEST = 8
+_LONGEST = 8
 SHORTEST = 4
 
 if TYPE_CHECKING:
@@ -151,9 +151,9 @@ def _common_words(names: Sequence[str]) -> int:
 
 def _beginning(rest: str, others: Sequence[str]) -> str:
     """The rest of a name, or as much of a long one as no other begins with."""
-    if len(rest) <= LONGEST:
+    if len(rest) <= _LONGEST:
         return rest
-    for end in range(SHORTEST, LONGEST + 1):
+    for end in range(SHORTEST, _LONGEST + 1):
         if sum(other.startswith(rest[:end]) for other in others) == 1:
             return rest[:end].rstrip(SEPARATORS)
     return ""

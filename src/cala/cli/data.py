@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from cala.cli.options import AS_JSON, KIND, print_json
-from cala.cli.progress import progress
 from cala.files import counted, preview, shown
+from cala.progress import progress
 
 if TYPE_CHECKING:
     from cala.data.check import Coverage, DataReport
@@ -55,8 +55,8 @@ def check(
     raise typer.Exit(0 if report.ok else 1)
 
 
-@app.command()
-def get(
+@app.command("get")
+def get_data(
     dataset: str = typer.Argument(..., help="cifar100 or cub200."),
     target: Path = typer.Option(Path("data"), "--to", help="Folder to put it in."),
 ) -> None:
@@ -102,7 +102,7 @@ def _image_lines(r: DataReport, limit: int) -> Iterator[str]:
     across = f"{classes:,} across classes, {parts:,} across train and test"
     yield from _listed(f"the same image several times, {across}", double, limit)
     if r.repeats:
-        yield f"further copies within their own class and part: {r.repeats:,}"
+        yield f"duplicates within one class and part: {r.repeats:,}"
     yield from _listed("notes", r.notes, limit)
     if not r.ok:
         yield "not in order: fix or remove the images above, or skip them"
@@ -149,7 +149,7 @@ def _embedding_lines(r: DataReport, limit: int) -> Iterator[str]:
     yield f"file names: {' and '.join(r.names) or 'none'}"
     yield from _provenance_lines(r.provenance or {}, limit)
     if r.ignored:
-        yield f"ignored, not known to cala: {preview(r.ignored, limit)}"
+        yield f"ignored, unknown to cala: {preview(r.ignored, limit)}"
     yield "in order"
 
 

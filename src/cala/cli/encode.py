@@ -39,7 +39,7 @@ class EncodeOptions:
     data: Path | None = typer.Option(None, help="Folder with the benchmark's images.")
     base: int | None = shared.BASE_CLASSES
     tta: str = typer.Option("none", help="flip: average each image with its mirror image.")
-    views: int | None = shared.VIEWS
+    views: int | None = shared.ENCODER_VIEWS
     shot_views: int = shared.SHOT_VIEWS
     fakes: int = typer.Option(
         600,
@@ -52,13 +52,14 @@ class EncodeOptions:
     kind: str | None = shared.KIND
     test: float | None = shared.TEST
     allow_seen: bool = shared.ALLOW_SEEN
-    half: bool = typer.Option(False, help="Store half precision.")
+    half: bool = typer.Option(False, help="Store embeddings in half precision.")
     shard_rows: int = typer.Option(
         4096, min=1, help="For NAME.shards: images per shard; stopping loses at most one shard."
     )
     on: str = shared.ON
     skip_bad: bool = shared.SKIP_BAD_IMAGES
     device: str = shared.DEVICE
+    engine: str = shared.ENGINE
     threads: int | None = shared.THREADS
     quiet: bool = shared.QUIET
 
@@ -76,13 +77,16 @@ def encode(options: EncodeOptions) -> None:
     """
     import numpy as np
 
-    from cala.cli.progress import progress_bar
     from cala.cluster import parse_target
     from cala.data.embedding_files import check_target
     from cala.data.protocol import base_classes
     from cala.data.sets import locate
     from cala.data.shards import is_shards
+    from cala.encoders.registry import ENGINES
+    from cala.progress import busy, progress_bar
+    from cala.registry import check_choice
 
+    check_choice("engine", options.engine, ENGINES)
     out, shards = options.out, is_shards(options.out)
     target = parse_target(options.on)
     if target is not None and not shards:
@@ -111,14 +115,16 @@ def encode(options: EncodeOptions) -> None:
     if options.shot_views and not len(later):
         detail = "every class is a base class, so there are no shots"
         raise InputError(detail, "give --base", field="base")
-    # Everything above is cheap; torch is imported from here on.
+    # Everything above is cheap.
     from cala.encoders.registry import load_encoder, located
 
     if options.threads is not None:
-        import torch
+        from cala.data.image_scan import use_workers
 
-        torch.set_num_threads(options.threads)
-    model = load_encoder(options.encoder, options.device, options.views)
+        use_workers(options.threads)
+    engine = options.engine
+    with busy("loading the encoder", options.quiet):
+        model = load_encoder(options.encoder, options.device, options.views, engine=engine)
     with ExitStack() as around:
         around.enter_context(skip_bad_hint(", after deleting the folder" * shards))
         text = f"encoding {shown(path.resolve().name)}"
@@ -132,7 +138,7 @@ def encode(options: EncodeOptions) -> None:
 
                 cluster = around.enter_context(connected(target))
                 uri = located(options.encoder)
-                work = on_ray(cluster, uri, model, options.views, options.threads)
+                work = on_ray(cluster, uri, model, options.views, options.threads, engine)
             rows, half = options.shard_rows, options.half
             encode_shards(images, model, out, half=half, rows=rows, work=work, **settings)
         else:
@@ -153,8 +159,8 @@ def open_set(
     path: Path, kind: str | None, test: float | None, skip_bad: bool, quiet: bool
 ) -> ImageSet:
     """Open an image set with progress, and print which images were skipped."""
-    from cala.cli.progress import progress
     from cala.data.sets import open_images
+    from cala.progress import progress
 
     check_test(test)
     options: dict[str, Any] = {} if test is None else {"holdout": test}

@@ -9,11 +9,26 @@ from typing import TYPE_CHECKING
 import typer
 
 from cala.cli.options import with_options
-from cala.cli.photos import MODEL, REJECT, SKIP_BAD, LoadOptions, bad_photo, note, percent
+from cala.cli.photos import (
+    DETAILS,
+    MODEL,
+    REJECT,
+    SKIP_BAD,
+    STRICT,
+    LoadOptions,
+    about_left_out,
+    bad_photo,
+    note,
+    percent,
+    write_csv,
+)
 from cala.files import preview, shown
 
 if TYPE_CHECKING:
+    from cala.data.formats import LeftOut
     from cala.model.evaluation import Evaluation
+
+CSV = ("image", "class", "stranger", "answer", "best", "probability", "right")
 
 
 @with_options
@@ -21,8 +36,11 @@ def evaluate(
     model: Path = MODEL,
     photos: Path = typer.Argument(..., help="A folder with one folder of photos per class."),
     reject: float | None = REJECT,
-    mistakes: int = typer.Option(10, min=0, help="How many confusions to list."),
+    mistakes: int = typer.Option(10, min=0, help="How many confusions and photos to list."),
     skip_bad: bool = SKIP_BAD,
+    strict: bool = STRICT,
+    table: Path | None = typer.Option(None, "--csv", help="Write the answer for each photo there."),
+    details: bool = DETAILS,
     *,
     options: LoadOptions,
 ) -> None:
@@ -33,13 +51,18 @@ def evaluate(
 
     Example: cala eval birds photos/test/
     """
-    from cala.cli.progress import counting
     from cala.model.photos import labelled_files, with_readable
     from cala.model.version import plain_name
+    from cala.progress import counting
 
     opened = options.open(model)
     notes: list[str] = []
-    paths, names = labelled_files(photos, "test", notes)
+    left_out: list[LeftOut] = []
+    paths, names = labelled_files(photos, "test", notes, left_out)
+    notes += about_left_out(left_out, len(paths), strict)
+    if not options.as_json:
+        for text in notes:
+            note(text)
     label = dict(zip(paths, names, strict=True))
     with counting("looking at photos", len(paths), options.quiet) as count:
         found, bad = with_readable(
@@ -48,24 +71,33 @@ def evaluate(
                 good, [label[path] for path in good], reject=reject, advance=count
             ),
         )
-    if found is None or (bad and not skip_bad):
+    if found is None or (bad and (strict or not skip_bad)):
         path, reason = bad[0]
         raise bad_photo(f"{shown(path)}: {reason}")
+    if table is not None:
+        write_csv(
+            table, CSV, ([*map(str, vars(one).values()), str(one.right)] for one in found.results)
+        )
     if options.as_json:
         summary = {"model": str(model), "version": opened.version, **found.to_json()}
         typer.echo(json.dumps({**summary, "notes": notes}))
         return
-    for text in notes:
-        note(text)
     for path, reason in bad:
         note(f"left out {shown(path)}: {reason}")
-    if not opened.current.can_reject(reject):
-        note("the model has too few photos to call anything unknown at this rate")
-    strangers = sorted({name for name in names if plain_name(name) not in opened.classes})
-    _print(found, mistakes, strangers)
+    if not opened.current.can_reject():
+        note("the model cannot call anything unknown: fit it again, with more photos")
+    former = opened.current.former
+    for name, now in sorted(
+        (n, former[plain_name(n)]) for n in {*names} if plain_name(n) in former
+    ):
+        note(f"'{shown(name)}' is called '{shown(now)}' now")
+    own = {*opened.classes, *former}
+    strangers = sorted({name for name in names if plain_name(name) not in own})
+    _print(found, mistakes, strangers, details)
+    _print_wrong(found, mistakes)
 
 
-def _print(found: Evaluation, most: int, strangers: list[str]) -> None:
+def _print(found: Evaluation, most: int, strangers: list[str], details: bool) -> None:
     if found.learned_from:
         count = found.learned_from
         note(f"the model learned from {count} of these photos: its results on them are too good")
@@ -73,16 +105,17 @@ def _print(found: Evaluation, most: int, strangers: list[str]) -> None:
         ("known classes", found.known, f"of {found.counted('known'):,} photos"),
         ("new classes", found.new, f"of {found.counted('new'):,} photos"),
         ("all", found.accuracy, f"of {found.photos:,} photos"),
-        ("harmonic mean", found.hm, ""),
     ]
+    if details:
+        rows.append(("harmonic mean", found.hm, "of known and new"))
     if found.answered != found.accuracy:
-        rows.append(("as answered", found.answered, "where 'unknown' counts as wrong"))
+        rows.append(("as predicted", found.answered, "where 'unknown' counts as wrong"))
     for text, share, about in rows:
         if share == share:  # NaN where there is nothing to say
             typer.echo(f"{text:15} {percent(share):>7}  {about}".rstrip())
     if not found.photos:
         note("no folder is named like a class of the model: all of them are strangers")
-    _print_unknown(found, strangers)
+    _print_unknown(found, strangers, details)
     wrong = found.mistakes(most)
     if wrong:
         typer.echo("\nmistaken most often:")
@@ -92,7 +125,19 @@ def _print(found: Evaluation, most: int, strangers: list[str]) -> None:
         typer.echo(f"  {true} for {other}: {mistake.photos} of {of}")
 
 
-def _print_unknown(found: Evaluation, strangers: list[str]) -> None:
+def _print_wrong(found: Evaluation, most: int) -> None:
+    wrong = found.wrong()
+    if wrong and most:
+        typer.echo("\nwrong photos:")
+    for one in wrong[:most]:
+        taken = "called unknown" if one.answer == "unknown" else f"taken for {shown(one.answer)}"
+        truth = "a stranger" if one.stranger else shown(one.label)
+        typer.echo(f"  {shown(one.image)}: {truth}, {taken}")
+    if most and len(wrong) > most:
+        typer.echo(f"  and {len(wrong) - most:,} more; --csv FILE lists them all")
+
+
+def _print_unknown(found: Evaluation, strangers: list[str], details: bool) -> None:
     judged = found.rejections
     parts = {"known": judged.known, "new": judged.new}
     shares = [f"{percent(p)} of {kind} photos" for kind, p in parts.items() if p == p]
@@ -103,7 +148,7 @@ def _print_unknown(found: Evaluation, strangers: list[str]) -> None:
         typer.echo(f"strangers ({preview(strangers)}):")
         share = percent(judged.strange)
         typer.echo(f"  {share} of {judged.strange_photos:,} photos called unknown")
-    if judged.auroc == judged.auroc:
+    if details and judged.auroc == judged.auroc:
         passing = percent(judged.fpr95)
-        line = f"AUROC {judged.auroc:.3f}; {passing} of strangers pass where 95 % of the others do"
+        line = f"{passing} of strangers pass where 95 % of the others do (AUROC {judged.auroc:.3f})"
         typer.echo(f"  {line}")

@@ -29,10 +29,13 @@ def export(
 
     Example: cala export birds --onnx birds.onnx
     """
-    from cala.export import export_onnx
+    from cala.progress import busy
 
-    opened = cala.load(model, encoder=encoder, trust_encoder=trust_encoder)
-    done = export_onnx(opened, onnx, force=force)
+    with busy("writing and checking the graph", quiet):
+        from cala.export import export_onnx
+
+        opened = cala.load(model, encoder=encoder, trust_encoder=trust_encoder)
+        done = export_onnx(opened, onnx, force=force)
     if as_json:
         found = {"model": model, "onnx": done.path, **vars(done)}
         del found["path"]

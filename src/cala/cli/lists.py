@@ -1,13 +1,22 @@
-"""`cala methods`, `cala datasets` and `cala encoders`: what is registered, one line each."""
+"""`cala methods`, `cala datasets` and `cala encoders`: what there is, one line each."""
 
 from __future__ import annotations
 
 import shutil
 import textwrap
+from typing import Any
 
 import typer
 
 from cala.cli.options import AS_JSON, print_json
+
+#: What the index knows about a published encoder, in the order of its line.
+UNITS = {"hours": "hours of training", "session_0": "% in session 0", "bytes": "bytes"}
+
+
+encoders_app = typer.Typer(
+    help="List encoders, or fetch a published one.", invoke_without_command=True
+)
 
 
 def methods(as_json: bool = AS_JSON) -> None:
@@ -32,8 +41,11 @@ def datasets(as_json: bool = AS_JSON) -> None:
     _print(found, as_json)
 
 
-def encoders(as_json: bool = AS_JSON) -> None:
+@encoders_app.callback()
+def encoders(context: typer.Context, as_json: bool = AS_JSON) -> None:
     """List encoders, and architectures that can be trained."""
+    if context.invoked_subcommand:
+        return
     from cala.encoders.registry import ARCHITECTURES, ENCODERS, LOADERS
 
     ready = {name: ENCODERS.summary(name) for name in ENCODERS}
@@ -48,6 +60,52 @@ def encoders(as_json: bool = AS_JSON) -> None:
             typer.echo(f"{title}:")
         _print(part, as_json)
     typer.echo("\nA file or folder that `cala train` wrote is an encoder too.")
+
+
+@encoders_app.command("get")
+def fetch_encoder(
+    name: str | None = typer.Argument(None, help="Name of a published encoder (default: list)."),
+    source: str | None = typer.Option(
+        None,
+        "--from",
+        envvar="CALA_ENCODERS",
+        help="Folder or URL with index.json and the files, instead of where cala publishes them.",
+    ),
+    as_json: bool = AS_JSON,
+) -> None:
+    """Fetch a published encoder into the cache, checked by its SHA-256.
+
+    Then use it by name: `--encoder NAME`. Without NAME, list what is published.
+
+    Example: cala encoders get resnet18-narrow-cifar100 --from mirror/
+    """
+    from cala.encoders.published import get_encoder, read_index
+
+    if name is not None:
+        path = get_encoder(name, source)
+        if as_json:
+            print_json({"name": name, "file": str(path)})
+        else:
+            typer.echo(f"{name} is at {path}; use it as `--encoder {name}`")
+        return
+    _, entries = read_index(source)
+    if as_json:
+        print_json(entries)
+        return
+    ready = {name: _described(entry) for name, entry in entries.items() if "sha256" in entry}
+    if ready:
+        _print(ready, as_json)
+    else:
+        typer.echo("No encoder is published yet.")
+    rest = [entry["train"] for name, entry in entries.items() if name not in ready]
+    if rest:
+        typer.echo("\n".join(["Not published; to train them:", *rest]))
+
+
+def _described(entry: dict[str, Any]) -> str:
+    facts = [str(entry.get("dataset", "")), str(entry.get("recipe", ""))]
+    facts += [f"{entry[key]} {unit}" for key, unit in UNITS.items() if entry.get(key) is not None]
+    return ", ".join(fact for fact in facts if fact)
 
 
 def _print(found: dict[str, str], as_json: bool) -> None:

@@ -1,8 +1,10 @@
-"""`cala show`, `undo`, `forget`, `rename`, `tune`: look after a model without any photo."""
+"""`cala show`, `undo`, `redo`, `forget`, `rename`, `merge`, `tune`: all that needs no photo."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,28 +12,49 @@ import typer
 
 import cala
 from cala.cli.options import AS_JSON
-from cala.cli.photos import MODEL, REJECT, note, percent
-from cala.files import shown
+from cala.cli.photos import DETAILS, MODEL, REJECT, note, padded, percent, width_of
+from cala.cli.quality import chosen, print_curve, print_moved, print_photos
+from cala.files import quoted, shown
 
 if TYPE_CHECKING:
     from cala.model import Model
 
 
-def show(model: Path = MODEL, as_json: bool = AS_JSON) -> None:
+def show(
+    model: Path = MODEL,
+    photos: bool = typer.Option(
+        False, "--photos", help="List the photos of each class, and which look wrong there."
+    ),
+    curve: bool = typer.Option(
+        False, "--curve", help="Show what more photos of each class have brought so far."
+    ),
+    details: bool = DETAILS,
+    as_json: bool = AS_JSON,
+) -> None:
     """List a model's classes as they arrived, and every change.
 
-    β is what the adapter adds to the logit of a new class; the closest class is the one with the
-    most similar prototype.
+    With --details, β is what is added to the logit of a new class, and the closest class has the
+    cosine of the two.
 
-    Example: cala show birds
+    Examples: cala show birds · cala show birds --photos · cala show birds --curve
     """
+    from cala.model.estimate import photo_json
     from cala.model.overview import overview
 
-    found = overview(cala.load(model))
+    opened = cala.load(model)
+    found = overview(opened)
     if as_json:
+        if photos:
+            found["photos"] = [photo_json(one) for one in opened.estimate().photos]
+        if curve:
+            found["curve"] = [asdict(one) for one in opened.learning_curve()]
         typer.echo(json.dumps(found))
+    elif curve:
+        print_curve(opened.learning_curve())
+    elif photos:
+        print_photos(opened.estimate(), {one["name"]: one["photos"] for one in found["classes"]})
     else:
-        _print(found)
+        _print(found, details)
 
 
 def undo(
@@ -45,26 +68,44 @@ def undo(
 
     Example: cala undo birds
     """
+    _step(model, "redo" if redo else "undo", as_json)
+
+
+def redo(model: Path = MODEL, as_json: bool = AS_JSON) -> None:
+    """Bring back the change that was undone last.
+
+    It is lost once something else has been changed.
+
+    Example: cala redo birds
+    """
+    _step(model, "redo", as_json)
+
+
+def _step(model: Path, action: str, as_json: bool) -> None:
     from cala.store import Store
 
-    store = Store(model)
-    if redo:
-        store.redo()
-    else:
-        store.undo()
-    _report(cala.load(model).cleared(), "redo" if redo else "undo", as_json)
+    store = Store(model)  # which can go back even where the present version is damaged
+    getattr(store, action)()
+    _report(cala.load(model).cleared(), action, as_json)
+    if action == "undo" and not as_json and store.present().redo:
+        typer.echo(f"`cala redo {quoted(model)}` brings it back")
 
 
 def forget(
     model: Path = MODEL,
     name: str = typer.Argument(..., help="The class to remove."),
+    photo: str | None = typer.Option(
+        None, help="Remove this photo of the class only, by its name in `cala show --photos`."
+    ),
     as_json: bool = AS_JSON,
 ) -> None:
-    """Remove a class; the others do not change.
+    """Remove a class, or one of its photos.
 
-    Example: cala forget birds kingfisher
+    Other classes do not change.
+
+    Examples: cala forget birds kingfisher · cala forget birds robin --photo IMG_3.jpg
     """
-    _report(cala.load(model).forget(name), "forget", as_json)
+    _report(cala.load(model).forget(name, photo=photo), "forget", as_json)
 
 
 def rename(
@@ -80,6 +121,21 @@ def rename(
     _report(cala.load(model).rename(old, new), "rename", as_json)
 
 
+def merge(
+    model: Path = MODEL,
+    old: str = typer.Argument(..., help="The class that goes."),
+    into: str = typer.Argument(..., help="The class that gets its photos."),
+    as_json: bool = AS_JSON,
+) -> None:
+    """Move all photos of one class to another.
+
+    Use it if a name was spelt in two ways.
+
+    Example: cala merge birds "king fisher" kingfisher
+    """
+    _report(cala.load(model).merge(old, into), "merge", as_json)
+
+
 def tune(
     model: Path = MODEL,
     objective: str | None = typer.Option(
@@ -88,7 +144,9 @@ def tune(
     max_base_loss: float | None = typer.Option(
         None, help="Favour new classes while known classes lose at most this accuracy."
     ),
-    delta: float | None = typer.Option(None, help="Value to add to the logits of all new classes."),
+    delta: float | None = typer.Option(
+        None, help="Favour all new classes by this much; below 0, known ones."
+    ),
     reject: float | None = REJECT,
     as_json: bool = AS_JSON,
 ) -> None:
@@ -96,25 +154,39 @@ def tune(
 
     Examples: cala tune birds --objective harmonic · cala tune birds --max-base-loss 0.01
     """
-    opened = cala.load(model).tune(
-        objective=objective, max_base_loss=max_base_loss, delta=delta, reject=reject
-    )
-    _report(opened, "tune", as_json)
+    from cala.model.estimate import moved
+
+    opened = cala.load(model)
+    before = opened.current
+    opened.tune(objective=objective, max_base_loss=max_base_loss, delta=delta, reject=reject)
+    given = (objective, max_base_loss, delta)
+    found = moved(before, opened.current) if any(v is not None for v in given) else None
+    _report(opened, "tune", as_json, {"moved": asdict(found)} if found else {})
+    if not as_json and any(v is not None for v in given):
+        print_moved(found)
 
 
-def _report(opened: Model, action: str, as_json: bool) -> None:
+def _report(opened: Model, action: str, as_json: bool, more: dict[str, Any] | None = None) -> None:
     from cala.model.overview import described
 
     path, version, classes = opened.path, opened.version, opened.classes
     if as_json:
         summary = {"model": str(path), "version": version, "classes": classes}
-        typer.echo(json.dumps({"action": action, **summary}))
+        typer.echo(json.dumps({"action": action, **summary, **(more or {})}))
         return
     done = described(opened.history())[-1][1]
     typer.echo(f"{shown(done)}; {shown(path)} knows {len(classes)} classes (version {version})")
 
 
-def _print(found: dict[str, Any]) -> None:
+def _local(time: str) -> str:
+    """A time of the journal, which is in UTC, by the clock of this machine."""
+    try:
+        return datetime.fromisoformat(time).astimezone().strftime("%Y-%m-%d %H:%M")
+    except ValueError:
+        return shown(time)[:16]
+
+
+def _print(found: dict[str, Any], details: bool) -> None:
     from cala.heads.auto import describe
 
     classes, encoder, settings = found["classes"], found["encoder"], found["settings"]
@@ -123,20 +195,20 @@ def _print(found: dict[str, Any]) -> None:
     typer.echo(f"{shown(found['model'])}, version {found['version']}: {len(classes)} classes")
     method, rate = settings["method"], settings["reject"]
     typer.echo(f"{shown(encoder['uri'])}, {method}, {point}, unknown at {rate}")
-    if settings["report"]:
-        typer.echo(f"chosen: {describe(settings['report'])}")
-    width = min(40, max(5, *(len(shown(one["name"])) for one in classes)))
-    typer.echo(f"\n{'class':{width}}  kind   photos       β  closest class")
+    if said := chosen(settings["report"]):
+        typer.echo(f"chosen: {describe(settings['report']) if details else said}")
+    width = min(40, max(5, *(width_of(shown(one["name"])) for one in classes)))
+    typer.echo(f"\n{'class':{width}}  kind   photos  {'     β  ' * details}most like")
     for one in classes:
         beta = f"{one['shift']:+.2f}" if one["kind"] == "new" else ""
         near = one["closest"]
-        closest = f"{shown(near['name'])} ({near['cosine']:.2f})" if near else ""
+        closest = shown(near["name"]) + (f" ({near['cosine']:.2f})" if details else "")
         typer.echo(
-            f"{shown(one['name']):{width}}  {one['kind']:5}  {one['photos']:6,}  {beta:>6}  "
-            f"{closest}"
+            f"{padded(shown(one['name']), width)}  {one['kind']:5}  {one['photos']:6,}  "
+            f"{f'{beta:>6}  ' * details}{closest}"
         )
-    typer.echo("\nhistory (times in UTC):")
+    typer.echo("\nhistory:")
     for entry in found["history"]:
-        typer.echo(f"  {entry['version']:>3}  {entry['time'][:16]}  {shown(entry['text'])}")
+        typer.echo(f"  {entry['version']:>3}  {_local(entry['time'])}  {shown(entry['text'])}")
     for text in found["notes"]:
         note(f"when it was made: {text}")

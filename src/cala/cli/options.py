@@ -49,7 +49,7 @@ ALLOW_SEEN = typer.Option(
     "--allow-seen",
     help="If the encoder was trained on novel classes, print a note instead of stopping.",
 )
-VIEWS = typer.Option(
+ENCODER_VIEWS = typer.Option(
     None,
     min=1,
     help="For encoders that use several views of each image (savc): use at most this many; "
@@ -58,7 +58,8 @@ VIEWS = typer.Option(
 SHOT_VIEWS = typer.Option(
     0,
     min=0,
-    help="Average each shot over itself, its mirror image and this many random crops.",
+    help="Average each photo of a new class with its mirror image and this many random crops "
+    "(default: use it alone).",
 )
 ON = typer.Option(
     "here",
@@ -67,7 +68,12 @@ ON = typer.Option(
     "processes on this machine); needs the ray extra, see docs/cluster.md.",
 )
 DEVICE = typer.Option("auto", help="cpu, cuda, cuda:1, mps or auto.")
-THREADS = typer.Option(None, min=1, help="Processor threads.")
+ENGINE = typer.Option(
+    "auto",
+    help="Inference engine on the CPU: torch, onnxruntime, openvino, or auto for the "
+    "fastest that is installed and agrees with torch.",
+)
+THREADS = typer.Option(None, min=1, help="Number of processor threads.")
 SKIP_BAD_IMAGES = typer.Option(False, help="Skip images that cannot be read.")
 BASE_CLASSES = typer.Option(None, help="Number of base classes (default: the benchmark's, or all).")
 QUIET = typer.Option(False, "--quiet", "-q", help="Print no progress.")
@@ -96,32 +102,35 @@ class BenchOptions:
     kind: str | None = KIND
     test: float | None = TEST
     tta: str = typer.Option("none", help="flip: average each image with its mirror image.")
-    views: int | None = VIEWS
+    views: int | None = ENCODER_VIEWS
     shot_views: int = SHOT_VIEWS
-    fakes: int = typer.Option(600, min=0, help="Fake classes to mix when encoding.")
+    fakes: int = typer.Option(600, min=0, help="Number of fake classes to mix when encoding.")
     device: str = typer.Option("auto", help="Where to encode: cpu, cuda, mps or auto.")
+    engine: str = ENGINE
     draws: str | None = typer.Option(
-        None, help="canonical, random:N, or both (default: random:20, and canonical if published)."
+        None,
+        help="Which shots: canonical (the published list), random:N (N draws), or both with a "
+        "comma (default: random:20, and canonical if there is one).",
     )
-    seeds: int = typer.Option(
-        1, min=1, help="Number of seeds for adapters and sessions that train."
-    )
+    seeds: int = typer.Option(1, min=1, help="Number of seeds, for methods that train something.")
     split: str = typer.Option(
-        "test", help="test, or dev: training images that no method learns from."
+        "test",
+        help="Which images to score: test, or dev (training images that no method learns from).",
     )
     metric: str | None = typer.Option(None, help="cosine or whitened, for all methods.")
     scale: float | None = typer.Option(None, help="Logit scale, for all methods.")
     base: int | None = typer.Option(None, help="Number of base classes.")
-    way: int | None = typer.Option(None, help="Classes per session.")
-    shot: int | None = typer.Option(None, help="Shots per class.")
-    sessions: int | None = typer.Option(None, help="Number of sessions.")
+    way: int | None = typer.Option(None, help="Novel classes per session.")
+    shot: int | None = typer.Option(None, help="Images (shots) per novel class.")
+    sessions: int | None = typer.Option(None, help="Number of sessions after the base session.")
     order_seed: int | None = typer.Option(
-        None, min=0, help="Seed for shuffling which classes are base."
+        None, min=0, help="Shuffle the classes with this seed; the first ones become base classes."
     )
     full_sessions: bool = typer.Option(
         False,
         "--full-sessions",
-        help="Run sessions that train at their published length and rate (default: short).",
+        help="For methods that train in every session: train as long as their authors did "
+        "(default: shorter).",
     )
     allow_seen: bool = ALLOW_SEEN
     out: Path | None = typer.Option(
@@ -179,5 +188,6 @@ def comma_separated(text: str) -> list[str]:
     """Names in order, without repeats."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
-        raise InputError(f"{text!r} names nothing", "give names separated by commas")
+        detail = f"{text!r} contains no name"
+        raise InputError(detail, "give names separated by commas", code="no_names")
     return list(dict.fromkeys(names))

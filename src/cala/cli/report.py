@@ -8,6 +8,8 @@ from pathlib import Path
 import typer
 
 from cala.cli.options import AS_JSON, print_json
+from cala.errors import InputError
+from cala.files import shown
 
 
 def report(
@@ -28,10 +30,12 @@ def report(
 
     Example: cala report runs/cifar100-0123456789 -o report --open
     """
+    from cala.progress import busy
     from cala.reports.build import make_report
 
     place = out or (runs[0] / "report" if len(runs) == 1 else Path("report"))
-    made = make_report(runs, place, images)
+    with busy("drawing the report"):
+        made = make_report(runs, place, images)
     if as_json:
         found = {"page": str(made.page), "notes": made.notes, "files": made.files}
         print_json({**found, "seconds": made.seconds})
@@ -43,12 +47,22 @@ def report(
         typer.launch(made.page.resolve().as_uri())
 
 
-def after_run(place: Path) -> str:
-    """Make the report of a finished run; returns its path and headlines."""
+def after_run(place: Path, quiet: bool = False) -> str:
+    """Make the report of a finished run; returns its path and headlines.
+
+    Where nothing can draw, the run is done all the same, and it says how to get the report.
+    """
     from cala.cli.terminal import console
+    from cala.progress import busy
     from cala.reports.build import make_report
 
-    made = make_report([place], place / "report")
+    try:
+        with busy("drawing the report", quiet):
+            made = make_report([place], place / "report")
+    except InputError as error:
+        if error.code != "missing_extra":
+            raise
+        return f"no report: {error}; then `cala report {shown(place)}` makes it"
     wrapped = [
         textwrap.fill(words, console().width, break_long_words=False, break_on_hyphens=False)
         for words in made.headlines

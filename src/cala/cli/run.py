@@ -18,7 +18,7 @@ from cala.cli.options import (
 from cala.cli.report import after_run
 from cala.registry import check_choice
 
-METHODS = "nearest-mean,la,cala,cala-plus"
+_METHODS = "nearest-mean,la,cala,cala-plus"
 
 
 @with_options
@@ -26,9 +26,9 @@ def run(
     options: BenchOptions,
     dataset: str = DATASET,
     methods: str = typer.Option(
-        METHODS,
+        _METHODS,
         help="Comma-separated names, or all; see `cala methods` "
-        f"(default: {METHODS.replace(',', ', ')}).",
+        f"(default: {_METHODS.replace(',', ', ')}).",
         show_default=False,
     ),
     reference: str | None = REFERENCE,
@@ -59,7 +59,7 @@ def run(
     listed = method_names() if every else comma_separated(methods)
     if reference is not None:
         check_choice("reference", reference, listed)
-    task = bench.load(dataset, listed, options)
+    task = bench.open_task(dataset, listed, options)
     if every:
         listed, left_out = split_runnable(task, listed, options.metric)
         if reference is not None:
@@ -76,7 +76,7 @@ def run(
         bench.print_results(console(), done.results, options.split, reference, full)
         typer.echo(f"\nrecords, summary and tables: {out}")
     if make_report:
-        typer.echo(after_run(out), err=options.as_json)
+        typer.echo(after_run(out, options.silent), err=options.as_json)
 
 
 @with_options
@@ -96,7 +96,7 @@ def ablate(
 
     \b
     gamma           γ of Eq. 8 at inference, trained once at its usual value,
-                    as in the paper; --retrain trains for each value
+                    as in the CALA paper; --retrain trains for each value
     mu, rho         μ (with ρ = 1) and ρ of Eq. 9
     tau             τ of softmax inputs
     shots (or K)    K of the pseudo sessions that the adapter learns from;
@@ -119,7 +119,7 @@ def ablate(
 
     target = parse_target(options.on)
     what = choice_name(what)
-    task = bench.load(dataset, [method], options)
+    task = bench.open_task(dataset, [method], options)
     usual = bench.configured(task, [method], options)
     configs = ablation_configs(usual, what, comma_separated(values), task.protocol, retrain)
     out = bench.run_folder(task, usual, options, f"-{what}{'-retrain' * retrain}")

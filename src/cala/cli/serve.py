@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
 
 import typer
 
 import cala
-from cala.cli.options import DEVICE
+from cala.cli.options import DEVICE, ENGINE
 from cala.cli.photos import TRUST
 
 
@@ -38,11 +39,18 @@ def serve(
     thumbnails: bool = typer.Option(
         True, help="Keep small copies of taught photos beside the model, for the page."
     ),
+    share: bool = typer.Option(
+        False,
+        "--share",
+        help="Let other devices on your network use it, such as a phone: the page shows a QR code "
+        "of a link with a token, which is made if none is given.",
+    ),
     encoder: str | None = typer.Option(
         None, help="Where the model's encoder is, or the encoder for a new model."
     ),
     trust_encoder: str | None = TRUST,
     device: str = DEVICE,
+    engine: str = ENGINE,
 ) -> None:
     """Serve a page where anyone can teach a class, and a REST API.
 
@@ -50,21 +58,34 @@ def serve(
     this machine can reach it, unless you set --host; then a token is required. Ctrl-C finishes
     accepted requests, then stops. `/docs` lists the API.
 
-    Examples: cala serve birds · CALA_TOKEN=… cala serve birds --host 0.0.0.0 --port 80
+    Examples: cala serve birds · cala serve birds --share ·
+    CALA_TOKEN=… cala serve birds --host 0.0.0.0 --port 80
     """
-    from cala.encoders.base import import_extra
     from cala.encoders.device import choose_device
+    from cala.encoders.registry import ENGINES
+    from cala.extras import import_extra
+    from cala.progress import busy
+    from cala.registry import check_choice
 
-    for module in ("fastapi", "python_multipart", "prometheus_client", "uvicorn"):
-        import_extra(module, "serve")
-    from cala.app.server import run_service, run_setup
-    from cala.app.settings import Settings
-    from cala.store import is_store
+    check_choice("engine", engine, ENGINES)
 
-    settings = Settings(host, token, read_token, tuple(allow_host), thumbnails)
-    place = choose_device(device)
-    if is_store(model):
-        opened = cala.load(model, encoder=encoder, device=place, trust_encoder=trust_encoder)
+    with busy("starting"):
+        for module in ("fastapi", "python_multipart", "prometheus_client", "uvicorn"):
+            import_extra(module, "serve")
+        from cala.app.server import run_service, run_setup
+        from cala.app.settings import Settings, is_loopback
+        from cala.store import is_store
+
+        if share:
+            token = token or secrets.token_urlsafe(24)
+            host = "0.0.0.0" if is_loopback(host) else host
+        settings = Settings(host, token, read_token, tuple(allow_host), thumbnails, share)
+        place = choose_device(device)
+        opened = None
+        if is_store(model):
+            given = {"encoder": encoder, "trust_encoder": trust_encoder}
+            opened = cala.load(model, device=place, engine=engine, **given)
+    if opened is not None:
         run_service(opened, settings, port, typer.echo)
     else:
-        run_setup(model, settings, port, typer.echo, encoder, place)
+        run_setup(model, settings, port, typer.echo, encoder, place, engine)

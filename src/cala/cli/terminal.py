@@ -10,14 +10,14 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from cala.table import Cell, Table
+from cala.table import Table, TableCell
 
-#: Names longer than this are broken into lines, so that at least one column stands beside them.
-LONGEST_NAME = 26
+#: Names longer than this are broken into lines, so that at least one column fits beside them.
+_LONGEST_NAME = 26
 
 
 def console() -> Console:
-    """80 columns at least, also where the output is no terminal."""
+    """At least 80 columns, also if the output is not a terminal."""
     found = Console()
     return found if found.width >= 80 else Console(width=80)
 
@@ -69,11 +69,11 @@ class TerminalTable:
         return table
 
 
-def _text(cell: Cell) -> str:
+def _text(cell: TableCell) -> str:
     half = f"\n{cell.mark}{cell.half_text}" if cell.half_text else ""
     return cell.mean_text.replace("−", "-") + half
 
 
 def _broken(name: str) -> str:
     """A long name in lines, broken at hyphens and spaces where it has any."""
-    return "\n".join(p for line in name.split("\n") for p in textwrap.wrap(line, LONGEST_NAME))
+    return "\n".join(p for line in name.split("\n") for p in textwrap.wrap(line, _LONGEST_NAME))

@@ -13,6 +13,7 @@ import typer
 from cala.cli import options as shared
 from cala.cli.options import options_class, with_options
 from cala.errors import InputError
+from cala.extras import needs
 from cala.files import shown
 
 if TYPE_CHECKING:
@@ -96,14 +97,14 @@ class TrainOptions:
 
         system = None if self.method is None else SYSTEMS[self.method]
         if self.published and system is None:
-            detail = "--published uses the numbers of a method"
+            detail = "--published needs a method, whose numbers it uses"
             raise InputError(detail, "add --method", field="published")
         if system is not None and system.continues and self.init is None:
-            detail = f"{self.method} continues an ordinary base session"
+            detail = f"{self.method} starts from an encoder that is already trained"
             fix = "train one with `cala train` first, and give its encoder as --init"
             raise InputError(detail, fix, field="init", code="needs_init")
         if self.views is not None and self.method not in (able := _methods_with_views()):
-            only = f"only {', '.join(able)} makes classes of an image's versions"
+            only = f"only {', '.join(able)} uses several versions of each image"
             fix = "omit it, or choose that --method"
             raise InputError(f"--views {self.views}: {only}", fix, field="views")
 
@@ -227,8 +228,8 @@ def train_on_cluster(
     options: TrainOptions, jobs: dict[str, TrainOptions], target: ClusterAddress
 ) -> None:
     from cala.cli import Stopped
-    from cala.cli.progress import progress_bar
     from cala.cluster.ray_cluster import connected
+    from cala.progress import progress_bar
 
     try:
         with connected(target) as cluster, progress_bar("training", options.quiet) as advance:
@@ -250,7 +251,8 @@ def train_task(options: TrainOptions) -> tuple[str, list[str]]:
 
     Returns the encoder's path and the lines that were printed.
     """
-    import torch
+    with needs("train"):
+        import torch
 
     from cala.cli.train_session import Stop, make_session
     from cala.training.run_dir import epoch_events

@@ -8,8 +8,9 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from cala.cli.photos import note
-from cala.cli.progress import Bars
 from cala.errors import InputError
+from cala.extras import needs
+from cala.progress import Bars, busy
 
 if TYPE_CHECKING:
     import torch
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from cala.training.recipes import Recipe
     from cala.training.session import BaseSession
 
-PAPER = {
+PAPER_RECIPES = {
     "cifar100": "paper-cifar100",
     "mini_imagenet": "paper-mini-imagenet",
     "cub200": "paper-cub200",
@@ -35,11 +36,13 @@ def make_session(options: TrainOptions) -> BaseSession:
     """What the options ask for; everything that is cheap to check comes before torch."""
     from cala.cli.encode import open_set
     from cala.data.protocol import base_classes
-    from cala.encoders.registry import weights_file
+    from cala.encoders.registry import ARCHITECTURES, weights_file
     from cala.registry import check_choice
 
     options.check_method()
     check_choice("precision", options.precision, PRECISIONS)
+    if options.encoder is not None:
+        check_choice("architecture", options.encoder, ARCHITECTURES)
     check_choice("selection", options.selection, ("last", "validation"))
     if options.epochs is not None and options.budget is not None:
         detail = "--epochs and --budget both say how long to train"
@@ -48,14 +51,15 @@ def make_session(options: TrainOptions) -> BaseSession:
     images = open_set(options.data, options.kind, options.test, options.skip_bad, options.quiet)
     n_base = base_classes(images.name, len(images.classes), options.base)
 
-    import torch
+    with busy("starting torch", options.quiet), needs("train"):
+        import torch
 
-    from cala.encoders.device import choose_device
-    from cala.systems.published import published
-    from cala.systems.registry import SYSTEMS
-    from cala.training.devices import FabricRanks, make_ranks
-    from cala.training.objective import BaseModel
-    from cala.training.session import BaseSession
+        from cala.encoders.device import choose_device
+        from cala.systems.published import published
+        from cala.systems.registry import SYSTEMS
+        from cala.training.devices import FabricRanks, make_ranks
+        from cala.training.objective import BaseModel
+        from cala.training.session import BaseSession
 
     recipe = choose_recipe(options, images)
     device = choose_device(options.device)
@@ -100,12 +104,12 @@ def choose_recipe(options: TrainOptions, images: ImageSet) -> Recipe:
         usual = ADAPTING.get(images.name, "adapt-photos")
     if options.published:
         assert method is not None
-        if images.name not in PAPER:
+        if images.name not in PAPER_RECIPES:
             detail = f"--published: {method} has no published numbers for {images.name}"
-            fix = f"omit it, or train on {', '.join(PAPER)}"
+            fix = f"omit it, or train on {', '.join(PAPER_RECIPES)}"
             raise InputError(detail, fix, field="published")
         numbers = published(method, images.name)
-        chosen = RECIPES[options.recipe or PAPER[images.name]]
+        chosen = RECIPES[options.recipe or PAPER_RECIPES[images.name]]
         chosen = chosen.changed(encoder=numbers.encoder, **numbers.base)
     else:
         chosen = RECIPES[options.recipe or usual]

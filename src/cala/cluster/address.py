@@ -38,7 +38,8 @@ def parse_target(text: str) -> ClusterAddress | None:
     if engine == "ray" and ADDRESS.fullmatch(address):
         port = address.rpartition(":")[2]
         if port.isdecimal() and int(port) > 65535:
-            raise InputError(f"--on {shown(text)}", "use a port up to 65535", field="on")
+            fix = "use a port up to 65535"
+            raise InputError(f"--on {shown(text)}", fix, field="on", code="bad_port")
         return ClusterAddress(None if address == "auto" else address)
     fix = (
         "give HOST:PORT, as in ray:10.0.0.1:6379"

@@ -16,14 +16,15 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from cala.cluster.address import ClusterAddress
-from cala.errors import CalaError, InputError, install
-from cala.files import reason, shown
+from cala.errors import CalaError, InputError
+from cala.extras import needs
+from cala.files import first_line, reason, shown
 from cala.version import __version__
 
 RETRIES = 10  # how often a task is repeated after its worker or node was lost
 ANSWER = 5.0  # seconds within which a cluster's head must answer
-GRACE = 20.0  # seconds that cancelled tasks get to save their state
-LOCAL = "local"
+_GRACE = 20.0  # seconds that cancelled tasks get to save their state
+_LOCAL = "local"
 CHECK_LOGS = "check the nodes' memory and logs, then rerun the same command to resume"
 
 Ref = Any
@@ -38,7 +39,9 @@ class RayCluster:
         self.ray = ray
         self._task = ray.remote(_task_entry())
         self._waiting: dict[Ref, Hashable] = {}
-        self._saving: set[Ref] = set()  # of those, tasks to cancel when nobody waits any more
+        self._saving: set[Ref] = (
+            set()
+        )  # of those, tasks to cancel once their results are not needed
 
     @property
     def cpus(self) -> int:
@@ -70,7 +73,7 @@ class RayCluster:
     ) -> Ref:
         """Run `task(*arguments)` on some node; `results` yields (key, what it returned).
 
-        Returns what stands for its result; tasks that take it start when it is there.
+        Returns a reference to its result; tasks that take it start when it is ready.
 
         saves : it saves its state when it is cancelled, and is given the time to
         """
@@ -99,7 +102,7 @@ class RayCluster:
             if saving and self.ray.is_initialized():  # else `cancel` would start a cluster
                 for ref in saving:
                     self.ray.cancel(ref)
-                self.ray.wait(saving, num_returns=len(saving), timeout=GRACE)
+                self.ray.wait(saving, num_returns=len(saving), timeout=_GRACE)
 
     def map(
         self,
@@ -171,7 +174,7 @@ class RayCluster:
         except errors.RayError as error:
             name = " ".join(map(str, key)).strip() if isinstance(key, tuple) else str(key)
             raise InputError(
-                f"{name} was not finished in {RETRIES + 1} tries or fewer ({first_line(error)})",
+                f"{name} was not finished after up to {RETRIES + 1} tries ({first_line(error)})",
                 CHECK_LOGS,
                 code="worker_lost",
             ) from error
@@ -228,7 +231,7 @@ def _worker_class() -> type:
 @contextmanager
 def connected(target: ClusterAddress) -> Iterator[RayCluster]:
     """A cluster for as long as the block lasts; one that was started for it ends with it."""
-    # Nothing is sent to anyone who was not asked.
+    # No usage statistics unless the user turns them on.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # A cluster started for this command works at its priority; Ray's own is the lowest but four.
     os.environ.setdefault("RAY_worker_niceness", "0")
@@ -237,23 +240,17 @@ def connected(target: ClusterAddress) -> Iterator[RayCluster]:
     # What does not answer as Ray's head does is given up after seconds, not after minutes.
     os.environ.setdefault("RAY_gcs_rpc_server_connect_timeout_s", "1")
     os.environ.setdefault("RAY_py_gcs_connect_timeout_s", f"{ANSWER:.0f}")
-    try:
+    with needs("ray", "on", "--on ray"):
         import ray
-    except ImportError as error:
-        raise InputError(
-            f"--on ray needs Ray, which is not installed ({reason(error)})",
-            f"{install('ray')}, on all nodes",
-            field="on",
-        ) from error
     if ray.is_initialized():
         yield RayCluster(ray)
         return
-    if target.address not in (None, LOCAL):
+    if target.address not in (None, _LOCAL):
         _check_answers(str(target.address))
     try:
         ray.init(
             target.address,
-            include_dashboard=False if target.address in (None, LOCAL) else None,
+            include_dashboard=False if target.address in (None, _LOCAL) else None,
             log_to_driver=False,
             logging_level=logging.ERROR,
         )
@@ -318,8 +315,3 @@ def _check_answers(address: str) -> None:
             field="on",
             code="not_a_cluster",
         ) from error
-
-
-def first_line(error: BaseException) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return shown(lines[0])[:200] if lines else type(error).__name__

@@ -125,7 +125,7 @@ def adapter_inputs(similarity: Array, kind: str, tau: float = 1.0) -> Array:
     """The input transform σ of Eq. 7: (F, B) -> (F, B).
 
     kind : `raw`; `sorted` in descending order, which hides the order of the base classes from the
-        adapter; `softmax` of τ·S (τ=1 follows the paper to the letter, but hardly distinguishes
+        adapter; `softmax` of τ·S (τ=1 is the paper to the letter, but hardly distinguishes
         classes: softmax over raw cosines is almost uniform)
     """
     if kind == "sorted":
@@ -233,8 +233,7 @@ class SummaryAdapter(Adapter):
 
     def _summary(self, context: ClassContext) -> Array:
         ordered = -np.sort(-context.similarity, axis=1)
-        few = np.minimum(np.arange(self.top), ordered.shape[1] - 1)  # repeat the last one
-        top = ordered[:, few]
+        top = ordered[:, np.minimum(np.arange(self.top), ordered.shape[1] - 1)]  # repeat the last
         rest = [context.similarity.mean(1), context.tightness, np.log(context.shots)]
         return np.column_stack([top, *rest])
 
@@ -279,13 +278,13 @@ def sgd(lr: float, momentum: float = 0.9) -> Step:
 
 OPTIMISERS: dict[str, Callable[[float], Step]] = {"adam": adam, "sgd": sgd}
 #: Kinds of adapter: a function (recipe, B, rng) -> an untrained one.
-KINDS: Registry[Callable[..., Adapter]] = Registry("adapter kind")
-KINDS.register("none", "no shift")(lambda recipe, n_base, rng: NoAdapter())
-KINDS.register("scalar", "one for all")(lambda recipe, n_base, rng: ScalarAdapter())
-KINDS.register("summary", "linear")(lambda recipe, n_base, rng: SummaryAdapter(n_base))
+ADAPTER_KINDS: Registry[Callable[..., Adapter]] = Registry("adapter kind")
+ADAPTER_KINDS.register("none", "no shift")(lambda recipe, n_base, rng: NoAdapter())
+ADAPTER_KINDS.register("scalar", "one for all")(lambda recipe, n_base, rng: ScalarAdapter())
+ADAPTER_KINDS.register("summary", "linear")(lambda recipe, n_base, rng: SummaryAdapter(n_base))
 
 
-@KINDS.register("mlp", "the paper's network on similarity to base")
+@ADAPTER_KINDS.register("mlp", "the CALA paper's network on similarity to base")
 def _mlp(recipe: Any, n_base: int, rng: Generator) -> Adapter:
     options = {name: getattr(recipe, name) for name in ("inputs", "tau", "hidden", "zero_start")}
     return MLPAdapter(n_base, rng=rng, **options)

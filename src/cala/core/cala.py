@@ -1,4 +1,4 @@
-"""CALA, the paper's method from top to bottom: Eq. 1 to 9 and Algorithm 1.
+"""CALA, the CALA paper's method from top to bottom: Eq. 1 to 9 and Algorithm 1.
 
 These are the functions that heads call. B base classes, F novel (or fake) classes, f(x) the frozen
 encoder, p_c a class prototype, s the logit scale, S_c the similarities of class c to base.
@@ -9,7 +9,7 @@ novel class c (Eq. 8), where a small network computes β_c from the class's simi
 (Eq. 6, 7). The network is trained before any novel class exists, on fake classes that mix two base
 classes each (Eq. 1, Eq. 9, Algorithm 1). LA (Eq. 5) is the same with one scalar for all classes.
 
-The file follows the order of the paper: fake classes (Eq. 1), prototypes and the growing
+The file follows the order of the CALA paper: fake classes (Eq. 1), prototypes and the growing
 classifier (Eq. 2, 3), logits (Eq. 4), similarity (Eq. 6), the adapter (Eq. 7, in
 `cala.core.adapters`), adjusted logits (Eq. 8), the losses (Eq. 5, 9), and Algorithm 1.
 
@@ -141,6 +141,13 @@ class PrototypeTable:
             self.sums[own[starts]] += np.add.reduceat(ordered, starts, axis=0, dtype=np.float64)
         self.counts[:] += np.bincount(columns, minlength=len(self))
 
+    def reduced(self, unit: Array, column: int) -> Self:
+        """Take rows (n, d) that were folded into a column out of it again."""
+        sums, counts = self.sums.copy(), self.counts.copy()
+        sums[column] -= unit.sum(0, dtype=np.float64)
+        counts[column] -= len(unit)
+        return type(self)(sums, counts)
+
     def at(self, columns: Array) -> Self:
         """The table of some columns (m,) only."""
         return type(self)(self.sums[columns], self.counts[columns])
@@ -153,15 +160,13 @@ class PrototypeTable:
 # Eq. 4: logits.
 
 
-def cosine_logits(unit: Array, weights: Array, scale: float | Array = 1.0) -> Array:
-    """Eq. 4: s·cos(f(x), p_c) of unit embeddings (n, d) and unit prototypes (C, d) -> (n, C).
+def cosine_logits(unit: Array, weights: Array) -> Array:
+    """Eq. 4: cos(f(x), p_c) of unit embeddings (n, d) and unit prototypes (C, d) -> (n, C).
 
-    scale : one number, or one per class (C,)
+    The factor s follows once rows have been left out of their own prototypes
+    (`cala.heads.table.ScaledHead`).
     """
-    logits = unit @ weights.T
-    if not (np.isscalar(scale) and scale == 1.0):
-        logits *= scale
-    return logits
+    return unit @ weights.T
 
 
 # Eq. 6: what an adapter knows about a class.
@@ -202,7 +207,7 @@ class ClassContext:
 
 
 def novel_shift(beta: Array, n_base: int, gamma: float, delta: float = 0.0) -> Array:
-    """What Eq. 8 adds to each column: [0, γβ + δ]. δ is the operating point, 0 in the paper.
+    """What Eq. 8 adds to each column: [0, γβ + δ]. δ is the operating point, 0 in the CALA paper.
 
     beta : (B + F,), of which the first B are base classes -> (B + F,)
 

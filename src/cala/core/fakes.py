@@ -138,8 +138,7 @@ def mix_features(
         if keep_spread:
             both = means[pairs[part]]
             centres = mix(both[:, :1], both[:, 1:], now)
-            spread = np.sqrt(now**2 + (1 - now) ** 2)
-            mixed[part] = centres + (mixed[part] - centres) / spread
+            mixed[part] = centres + (mixed[part] - centres) / np.sqrt(now**2 + (1 - now) ** 2)
     return FakePool(mixed, pairs)
 
 
@@ -171,7 +170,7 @@ class EpisodePlan:
         """A plan of at most `room` fake classes."""
         if room < 1:
             fix = "use the method without an adapter, or an encoder trained with more room"
-            raise InputError("there is no room for a class to train on", fix, code="no_room")
+            raise InputError("the head has no room for a fake class", fix, code="no_room")
         way = max(1, min(self.way, room))
         return replace(self, way=way, sessions=max(1, min(self.sessions, room // way)))
 

@@ -56,7 +56,7 @@ class WhitenedMetric:
 
     def __call__(self, features: Array) -> Array:
         # Centred rows have unit length too, where scatter is learned; here their length is lost.
-        rows = _rooted(features)
+        rows = rooted(features)
         rows -= self.mean
         return normalise(rows @ self.matrix)
 
@@ -108,7 +108,7 @@ def fit_whitening(
     n, dim = len(features) if rows is None else len(rows), features.shape[1]
     mean = np.zeros(dim)
     for part, _ in parts_of(features, columns, rows):
-        mean += _rooted(part).sum(0, dtype=np.float64)
+        mean += rooted(part).sum(0, dtype=np.float64)
     mean /= n
 
     few = n < FEW_ROWS * dim
@@ -117,7 +117,7 @@ def fit_whitening(
 
     def centred_parts() -> Iterator[tuple[Array, Array]]:
         for part, own in parts_of(features, columns, rows):
-            centred = normalise(_rooted(part).astype(np.float64) - mean)
+            centred = normalise(rooted(part).astype(np.float64) - mean)
             if few:
                 kept.append((centred, own))
             else:
@@ -177,7 +177,7 @@ def default_shrinkage(dim: int, freedom: int) -> float:
     return float(0.5 + 3 * (dim / freedom) ** 0.5)
 
 
-def _rooted(features: Array) -> Array:
+def rooted(features: Array) -> Array:
     """Signed square roots of unit length: a new array."""
     rows = np.abs(features)
     np.sqrt(rows, out=rows)

@@ -83,10 +83,10 @@ def losses_within(share: float, n: int) -> int:
     >>> losses_within(0.05, 100), losses_within(0.05, 2000)
     (0, 80)
     """
-    from scipy.stats import beta
+    from scipy.special import betaincinv
 
     lost = np.arange(int(share * n) + 1)
-    bound = beta.ppf(CONFIDENCE, lost + 1, np.maximum(n - lost, 1e-9))
+    bound = betaincinv(lost + 1, np.maximum(n - lost, 1e-9), CONFIDENCE)
     return max(int(np.count_nonzero(bound <= share)) - 1, 0)
 
 

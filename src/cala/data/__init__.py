@@ -1,4 +1,4 @@
-"""Image sets, embeddings files and protocols: who is base, who is novel, what the shots are."""
+"""Image sets, embeddings files, and protocols: base classes, novel classes and their shots."""
 
 # Importing a set enters it in the registry.
 from cala.data import cifar100, cub200, folder, mini_imagenet

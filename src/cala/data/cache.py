@@ -25,21 +25,21 @@ from typing import Any, TypeVar
 import platformdirs
 
 from cala import storage
+from cala.core.rows import Array
 from cala.errors import CacheWarning, DamagedFile, InputError, StateError
 from cala.files import reason, shown, stamp
-from cala.storage import Array
 
 T = TypeVar("T")
 Build = Callable[[Path], tuple[dict[str, Any], dict[str, Array]]]
 
 DATABASE = "cache.sqlite"
-VERSION = 1  # of the database; one of another version is started afresh
+_VERSION = 1  # of the database; one of another version is started afresh
 TABLES = ("embeddings", "memos")
 SLOTS = 64  # lock files for claims; keys that share one wait for each other
-WAIT = 60.0  # seconds for another process to finish writing
+_WAIT = 60.0  # seconds for another process to finish writing
 FRESH = 2.0  # seconds: a file this young may change again within the same clock tick
 MEMO_BYTES = 64 << 20  # of all memos together; those not used for the longest time go first
-KEYS = 500  # per query
+_KEYS = 500  # per query
 
 
 def cache_folder(*parts: str) -> Path:
@@ -72,8 +72,8 @@ class RowCache:
 
         def select(database: sqlite3.Connection) -> dict[bytes, bytes]:
             rows: list[tuple[bytes, bytes, bytes]] = []
-            for start in range(0, len(keys), KEYS):
-                part = keys[start : start + KEYS]
+            for start in range(0, len(keys), _KEYS):
+                part = keys[start : start + _KEYS]
                 marks = ",".join("?" * len(part))
                 rows += database.execute(
                     f"SELECT key, row, seal FROM {self.table} WHERE key IN ({marks}) "
@@ -148,28 +148,27 @@ class RowCache:
                 return _connected(path, work)
             except sqlite3.DatabaseError as error:
                 if isinstance(error, sqlite3.OperationalError) and not _cut_short(error):
-                    raise  # locked, full or read-only; whatever is not, is damage
+                    raise  # locked, full or read-only; anything else is damage
                 _delete(path)
                 return _connected(path, work)
         except (sqlite3.Error, OSError, InputError) as error:
-            warnings.warn(
+            message = (
                 f"the cache {shown(path or DATABASE)} cannot be used ({reason(error)}), so nothing "
-                "is remembered: free some space, or set CALA_CACHE to another folder",
-                CacheWarning,
-                stacklevel=4,
+                "is remembered: free some space, or set CALA_CACHE to another folder"
             )
+            warnings.warn(CacheWarning(message, "no_cache"), stacklevel=4)
             return otherwise
 
 
 def _connected(path: Path, work: Callable[[sqlite3.Connection], Any]) -> Any:
     """A connection for each piece of work: none outlives a fork, a thread or a deleted file."""
-    with closing(sqlite3.connect(path, timeout=WAIT, isolation_level=None)) as database:
+    with closing(sqlite3.connect(path, timeout=_WAIT, isolation_level=None)) as database:
         (version,) = database.execute("PRAGMA user_version").fetchone()
-        if version not in (0, VERSION):
+        if version not in (0, _VERSION):
             raise sqlite3.DatabaseError(f"it has version {version}")
         if version == 0:
             database.execute("PRAGMA journal_mode = WAL")
-            database.execute(f"PRAGMA user_version = {VERSION}")
+            database.execute(f"PRAGMA user_version = {_VERSION}")
         for table in TABLES:
             database.execute(
                 f"CREATE TABLE IF NOT EXISTS {table} (key BLOB PRIMARY KEY, row BLOB NOT NULL, "
@@ -233,7 +232,7 @@ def cached(name: str, key: str, build: Build, source: Path) -> Entry:
 
     name : for people who look into the cache; key : a fingerprint of whatever `build` reads
     build : called with a folder for temporary files, which its arrays may be mapped from
-    source : where that lies; what was built from the same place before it changed is replaced
+    source : what it is built from; an older entry for the same source is replaced
     """
     place = hashlib.sha256(os.path.abspath(source).encode("utf-8", "surrogateescape")).hexdigest()
     path = cache_folder("images") / f"{name}-{place[:16]}.safetensors"

@@ -214,7 +214,7 @@ def _check_embeddings(path: Path) -> DataReport:
         named = {split: any(shards.names(split)) for split in ("train", "test")}
     else:
         members, ignored = read_members(path)
-        data, dtype = Embeddings(**checked(path, members)), str(members["x_train"].dtype)
+        data, dtype = Embeddings(**checked(path, members, ignored)), str(members["x_train"].dtype)
         named = {"train": data.names_train is not None, "test": data.names_test is not None}
     held = None if data.holdout is None else data.y_train[data.holdout]
     return DataReport(

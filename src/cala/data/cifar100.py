@@ -24,26 +24,26 @@ from cala.data.sets import DATASETS, DataSet
 from cala.errors import DamagedFile, InputError
 from cala.files import reason, shown
 
-FOLDER = "cifar-100-python"
-ARCHIVES = (f"{FOLDER}.tar.gz", f"{FOLDER}.tgz", f"{FOLDER}.tar")
+_FOLDER = "cifar-100-python"
+ARCHIVES = (f"{_FOLDER}.tar.gz", f"{_FOLDER}.tgz", f"{_FOLDER}.tar")
 PARTS = ("train", "test", "meta")
-SIDE = 32
-MAX_BYTES = 1 << 30  # of one of the three files; the largest has 155 MB
+_SIDE = 32
+_MAX_BYTES = 1 << 30  # of one of the three files; the largest has 155 MB
 
 
 class Cifar100(DataSet):
     """Images as one (n, 32, 32, 3) array per part; the name of an image is its row."""
 
     name = "cifar100"
-    layout = f"{ARCHIVES[0]}, or the folder {FOLDER}/ with train, test and meta"
+    layout = f"{ARCHIVES[0]}, or the folder {_FOLDER}/ with train, test and meta"
 
     def recognise(self, path: Path) -> bool:
         return _find(path) is not None
 
     def open(self, path: Path, on_bad: str, max_pixels: int, **options: Any) -> ImageSet:
-        if max_pixels < SIDE * SIDE:
+        if max_pixels < _SIDE * _SIDE:
             detail = f"max_pixels is {max_pixels}"
-            raise InputError(detail, f"use {SIDE * SIDE} or more", field="max_pixels")
+            raise InputError(detail, f"use {_SIDE * _SIDE} or more", field="max_pixels")
         source = _find(path)
         assert source is not None, path
         files = [source] if source.is_file() else [source / part for part in PARTS]
@@ -65,7 +65,7 @@ class Cifar100(DataSet):
             test=splits[1],
             source=path,
             identify=lambda: content,
-            sizes=(((SIDE, SIDE), len(splits[0]) + len(splits[1])),),
+            sizes=(((_SIDE, _SIDE), len(splits[0]) + len(splits[1])),),
         )
 
 
@@ -76,11 +76,11 @@ def _find(path: Path) -> Path | None:
     """Return the archive or the folder with the three files, wherever a user may point."""
     if path.is_file():
         return path if _is_archive(path) else None
-    for folder in (path, path / FOLDER):
+    for folder in (path, path / _FOLDER):
         if (folder / "train").is_file() and (folder / "meta").exists():
             return folder
-    if (path / FOLDER).is_dir():
-        return path / FOLDER  # incomplete: opening it says what is missing
+    if (path / _FOLDER).is_dir():
+        return path / _FOLDER  # incomplete: opening it says what is missing
     return next((path / name for name in ARCHIVES if (path / name).is_file()), None)
 
 
@@ -90,7 +90,7 @@ def _is_archive(path: Path) -> bool:
     try:
         with tarfile.open(path) as archive:
             first = archive.next()
-            return first is not None and first.name.split("/")[0] == FOLDER
+            return first is not None and first.name.split("/")[0] == _FOLDER
     except (tarfile.TarError, OSError, EOFError, zlib.error):
         return False
 
@@ -104,16 +104,16 @@ def _read(source: Path, part: str) -> bytes:
     try:
         if source.is_dir():
             with (source / part).open("rb") as file:
-                content = file.read(MAX_BYTES + 1)
+                content = file.read(_MAX_BYTES + 1)
         else:
             with tarfile.open(source) as archive:
-                member = archive.extractfile(f"{FOLDER}/{part}")
-                content = b"" if member is None else member.read(MAX_BYTES + 1)
+                member = archive.extractfile(f"{_FOLDER}/{part}")
+                content = b"" if member is None else member.read(_MAX_BYTES + 1)
     except (FileNotFoundError, KeyError) as error:
         raise _damaged(source, part, "is missing") from error
     except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
         raise _damaged(source, part, reason(error)) from error
-    if len(content) > MAX_BYTES:
+    if len(content) > _MAX_BYTES:
         raise _damaged(source, part, "has more than 1 GiB")
     return content
 
@@ -139,7 +139,7 @@ def _arrays(source: Path, part: str, classes: int) -> tuple[Pixels, list[int]]:
     """The official (n, 3072) channel-first rows -> (n, 32, 32, 3), and their labels."""
     content = load_pickle(_read(source, part), f"{source}: {part}")
     data, labels = content.get("data"), content.get("fine_labels")
-    values = 3 * SIDE * SIDE
+    values = 3 * _SIDE * _SIDE
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape[1:] != (values,):
         raise _damaged(source, part, f"has no array of images of {values} bytes")
     if not isinstance(labels, list) or not all(type(label) is int for label in labels):
@@ -147,7 +147,7 @@ def _arrays(source: Path, part: str, classes: int) -> tuple[Pixels, list[int]]:
     if len(labels) != len(data) or not set(labels) <= set(range(classes)):
         why = f"has {len(data)} images and {len(labels)} labels, which must be below {classes}"
         raise _damaged(source, part, why)
-    images = data.reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
+    images = data.reshape(-1, 3, _SIDE, _SIDE).transpose(0, 2, 3, 1)
     return np.ascontiguousarray(images), labels
 
 
@@ -217,11 +217,12 @@ def load_pickle(content: bytes, name: str) -> dict[str, Any]:
         refused = isinstance(error, pickle.UnpicklingError)
         raise InputError(
             f"{shown(name)} is damaged or not a file of CIFAR-100 ({reason(error)})",
-            "download it again from the official place",
+            "download it again from its authors",
             code="refused" if refused else "damaged_file",
         ) from error
     if not isinstance(found, dict):
-        raise InputError(f"{shown(name)} holds {type(found).__name__}, not a dictionary")
+        detail = f"{shown(name)} holds {type(found).__name__}, not a dictionary"
+        raise InputError(detail, "download it again", code="damaged_file")
     texts = (key.decode("latin1") if isinstance(key, bytes) else str(key) for key in found)
     values = (getattr(v, "value", None) if isinstance(v, _Array) else v for v in found.values())
     return dict(zip(texts, values, strict=True))

@@ -7,7 +7,6 @@ import io
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -15,21 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from cala.data.formats import FORMATS, HEAD_BYTES, PLUGINS, cannot_read, sniff
 from cala.errors import InputError
 from cala.files import reason, shown
 
 MAX_PIXELS = 100_000_000
-SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
-# A closed list: other decoders of the library start programs or read further files.
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
-for _format in ("Jpeg", "Png", "WebP", "Bmp", "Gif", "Tiff"):
-    # The library loads decoders when the first file is opened, which is not safe in threads.
-    import_module(f"PIL.{_format}ImagePlugin")
 MOST_SCANS = 100  # progressive files have about ten; each is a pass over all pixels
 TILE_SIDE = 2048  # tiles of up to this side squared are fine in images of any size
 STRIP = 1 << 20  # pixels that are converted to wide numbers at a time
 CHANGED = "image_changed"  # the code of the error for a file that is not what it was
-AGAIN = "run the command again; if that does not help, run `cala cache clear memos`"
+_AGAIN = "run the command again; if that does not help, run `cala cache clear memos`"
 WHITE = (255, 255, 255, 255)
 
 Pixels = NDArray[np.uint8]
@@ -74,7 +68,7 @@ def decode(
                 return _decoded(file, path, size, max_pixels)
         content = path.read_bytes()
         if hashlib.sha256(content).hexdigest() != digest:
-            raise ImageError(path, "it changed while it was being read", AGAIN, CHANGED)
+            raise ImageError(path, "it changed while it was being read", _AGAIN, CHANGED)
         return _decoded(io.BytesIO(content), path, size, max_pixels)
 
 
@@ -110,7 +104,7 @@ def _bomb(name: object, why: str) -> ImageError:
 def _decoded(
     file: BinaryIO, name: object, size: Size | None, max_pixels: int
 ) -> tuple[Pixels, Size]:
-    with Image.open(file, formats=FORMATS) as opened:
+    with _opened(file, name) as opened:
         width, height = opened.size
         if width * height > max_pixels:
             why = f"{width}×{height} pixels are more than the limit of {max_pixels:,}"
@@ -125,6 +119,23 @@ def _decoded(
         if size is not None and found != size:
             image = image.resize((size[1], size[0]), Image.Resampling.BILINEAR)
         return np.array(image), found
+
+
+def _opened(file: BinaryIO, name: object) -> Image.Image:
+    kind = sniff(file.read(HEAD_BYTES))
+    file.seek(0)
+    if kind and kind not in FORMATS:
+        raise ImageError(name, cannot_read(kind))
+    if kind != "HEIF":
+        return Image.open(file, formats=tuple(PLUGINS))
+    import pillow_heif
+
+    pillow_heif.options.DECODE_THREADS = 1  # images are decoded in threads, each by one
+    try:
+        # It turns pixels as the file says and tells EXIF so: they are not turned again.
+        return pillow_heif.HeifImageFile(file)
+    except SyntaxError as error:
+        raise ImageError(name, f"a damaged HEIC photo ({reason(error)})") from error
 
 
 def _tile_pixels(file: BinaryIO) -> int:

@@ -9,15 +9,14 @@ import zlib
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path, PureWindowsPath
-from typing import Any
 
-from cala.data.cub200 import FOLDER as CUB_FOLDER
+from cala.data.cub200 import CUB_FOLDER
 from cala.data.listing import below
 from cala.data.sets import DATASETS
 from cala.errors import InputError
 from cala.files import reason, shown
 
-MAX_BYTES = 16 * 2**30  # of an unpacked archive
+_MAX_BYTES = 16 * 2**30  # of an unpacked archive
 
 # ImageNet's terms do not allow passing its images on; `folder` is whatever the user has.
 REFUSED = {
@@ -57,33 +56,18 @@ def published_archive(name: str) -> Archive:
     return Archive(entry["url"], entry["md5"], CUB_FOLDER if name == "cub200" else "")
 
 
-def download(name: str, target: str | Path, progress: Any = False) -> Path:
+def download(name: str, target: str | Path) -> Path:
     """Download a set into the folder `target` and return the path for `open_images`.
 
     A file that is already there and has the right checksum is not downloaded again.
-    progress : True for a bar (needs tqdm), or an object with `total`, `update`, `reset`, `close`
     """
-    import pooch  # takes a while to import, and most runs download nothing
-
     archive = published_archive(name)
     target = Path(target)
     place, unpacked = target / archive.file, target / archive.unpacked
     if archive.unpacked and DATASETS[name].recognise(unpacked):
         return unpacked
     by_hand = f"download {archive.url} on another machine and put it at {shown(place)}"
-    pooch.get_logger().setLevel("ERROR")
-    try:
-        pooch.retrieve(
-            archive.url,
-            known_hash=f"md5:{archive.md5}",
-            fname=archive.file,
-            path=target,
-            downloader=pooch.HTTPDownloader(progressbar=progress, timeout=30),
-        )
-    except Exception as error:  # network layers raise many kinds
-        why = f"{type(error).__name__}: {reason(error)}"
-        detail = f"{name} cannot be downloaded ({why})"
-        raise InputError(detail, by_hand, code="not_downloaded") from error
+    retrieve(archive.url, place, f"md5:{archive.md5}", by_hand)
     if not archive.unpacked:
         return place
     inner = target / f".{archive.unpacked}.archive"
@@ -97,7 +81,33 @@ def download(name: str, target: str | Path, progress: Any = False) -> Path:
     return unpacked
 
 
-def unpack(archive: Path, target: Path, max_bytes: int = MAX_BYTES) -> None:
+def retrieve(source: str, place: Path, known_hash: str | None, fix: str) -> None:
+    """Get a file from a URL or a path; `place` appears only if its hash is right.
+
+    A file that is already there and has the right hash is not fetched again.
+    """
+    import pooch  # takes a while to import, and most runs download nothing
+
+    def copy(source: str, target: str, _: object) -> None:
+        shutil.copyfile(source, target)
+
+    pooch.get_logger().setLevel("ERROR")
+    web = pooch.HTTPDownloader(timeout=30)
+    try:
+        pooch.retrieve(
+            source,
+            known_hash=known_hash,
+            fname=place.name,
+            path=place.parent,
+            downloader=web if "://" in source else copy,
+        )
+    except Exception as error:  # network layers raise many kinds
+        why = f"{type(error).__name__}: {reason(error)}"
+        detail = f"{shown(source)} cannot be downloaded ({why})"
+        raise InputError(detail, fix, code="not_downloaded") from error
+
+
+def unpack(archive: Path, target: Path, max_bytes: int = _MAX_BYTES) -> None:
     """Unpack a tar archive into `target`, which appears only when all of it is there.
 
     Links, devices, paths that lead out of `target` and more than `max_bytes` are refused.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,7 +15,7 @@ from cala.core.fakes import FakePool
 from cala.core.rows import Array
 from cala.data.shards import is_shards
 from cala.errors import DamagedFile, InputError
-from cala.files import atomic, reason, shown
+from cala.files import atomic, preview, reason, shown
 
 Members = Mapping[str, Array]
 
@@ -24,7 +24,7 @@ TEXTS = ("class_names", "names_train", "names_test")
 OPTIONAL = ("fake", "pairs", "fake_shot", "x_shot", "shot_rows", "holdout", "scale", *TEXTS)
 PART = "part."  # members that were trained together with the encoder
 MAX_LABEL = 10_000_000  # labels count classes: a larger one is an id, and tables of it a full disk
-SUFFIXES = (".npz", ".safetensors")
+_SUFFIXES = (".npz", ".safetensors")
 SAVEZ = "write it with numpy.savez(path, x_train=…, y_train=…, x_test=…, y_test=…)"
 
 
@@ -109,33 +109,37 @@ def check_target(path: Path) -> None:
 
 
 def is_embeddings_file(path: str | Path) -> bool:
-    """Whether the name says so."""
-    return Path(path).suffix.lower() in SUFFIXES or is_shards(path)
+    """Whether a path ends like an embeddings file or a folder of shards."""
+    return Path(path).suffix.lower() in _SUFFIXES or is_shards(path)
 
 
 def _suffix(path: Path) -> str:
     suffix = path.suffix.lower()
-    if suffix not in SUFFIXES:
+    if suffix not in _SUFFIXES:
         detail = f"{shown(path)} is not an embeddings file by its name"
-        raise InputError(detail, f"it must end in {', '.join(SUFFIXES)}", field="path")
+        raise InputError(detail, f"it must end in {', '.join(_SUFFIXES)}", field="path")
     return suffix
 
 
-def checked(source: object, members: Members) -> dict[str, Any]:
-    """The fields of `Embeddings` from the members of a file; `source` is for messages."""
-    return MemberChecks(shown(source), members).fields()
+def checked(source: object, members: Members, others: Sequence[str] = ()) -> dict[str, Any]:
+    """The fields of `Embeddings` from the members of a file.
+
+    source : for messages, as are `others`, names of members that are not known
+    """
+    return MemberChecks(shown(source), members, others).fields()
 
 
 class MemberChecks:
     """Members of `source`, each as what it has to be; an error names what does not fit."""
 
-    def __init__(self, source: str, members: Members) -> None:
-        self.source, self.members = source, members
+    def __init__(self, source: str, members: Members, others: Sequence[str] = ()) -> None:
+        self.source, self.members, self.others = source, members, others
 
     def fields(self) -> dict[str, Any]:
         for name in REQUIRED:
             if name not in self.members:
-                holds = ", ".join(shown(name) for name in self.members) or "nothing"
+                names = [shown(name) for name in (*self.members, *self.others)]
+                holds = preview(names, 10) if names else "nothing"
                 self.fail(name, f"is missing; the file holds {holds}")
         x_train = self.reals("x_train", ("n", "d"))
         n, dim = x_train.shape
@@ -165,8 +169,10 @@ class MemberChecks:
             "provenance": self.provenance(),
         }
 
-    def fail(self, member: str, why: str, fix: str | None = None) -> NoReturn:
-        raise InputError(f"{self.source}: {member} {why}", fix, field=member)
+    def fail(
+        self, member: str, why: str, fix: str | None = None, code: str | None = None
+    ) -> NoReturn:
+        raise InputError(f"{self.source}: {member} {why}", fix, field=member, code=code)
 
     def array(
         self, member: str, kinds: str, what: str, shape: tuple[int | str, ...], empty: bool = False
@@ -224,8 +230,8 @@ class MemberChecks:
         """Whether two members that belong together are there."""
         given = [name for name in (first, second) if name in self.members]
         if len(given) == 1:
-            why = f"is there without the other one of {first} and {second}"
-            self.fail(given[0], why, "give both, or none")
+            lacking = second if given[0] == first else first
+            self.fail(given[0], f"is given without {lacking}", "give both, or neither")
         return bool(given)
 
     def fakes(self, dim: int, n_labels: int) -> FakePool | None:
@@ -257,11 +263,12 @@ class MemberChecks:
         rows = self.integers("holdout", given.shape[:1], max(n, 2))
         if len(rows) == n and int(rows.max()) <= 1:
             if n <= 2:
-                self.fail("holdout", "may be a mask or row numbers", "give one bool per row")
+                why = "may be a mask or row numbers"
+                self.fail("holdout", why, "give one bool per row", "ambiguous")
             return rows.astype(bool) if rows.any() else None
         # A mask of the wrong length would otherwise pass as the rows 0 and 1.
         if len(np.unique(rows)) < len(rows):
-            self.fail("holdout", f"is not a mask of {n} rows, and as row numbers they repeat")
+            self.fail("holdout", f"is not a mask of {n} rows, and holds row numbers twice")
         mask = np.zeros(n, dtype=bool)
         mask[rows] = True
         return mask
@@ -289,7 +296,7 @@ class MemberChecks:
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
-            self.fail("provenance", "is not the text of a JSON object")
+            self.fail("provenance", "is not a JSON object")
         return found
 
 

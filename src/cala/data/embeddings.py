@@ -190,8 +190,8 @@ def load_embeddings(path: str | Path) -> Embeddings:
     path = Path(path)
     if is_shards(path):
         return Embeddings(**shard_fields(path))
-    members, _ = read_members(path)
-    return Embeddings(**checked(path, members))
+    members, others = read_members(path)
+    return Embeddings(**checked(path, members, others))
 
 
 def save_embeddings(
@@ -210,9 +210,11 @@ def save_embeddings(
     """
     path = Path(path)
     if data.usable is not None:
-        raise InputError("this is a view for a protocol or for development", "save the original")
+        detail = "these embeddings are a view for one protocol or split"
+        raise InputError(detail, "save the original ones", code="not_original")
     if isinstance(data.x_train, StoredRows) or isinstance(data.x_test, StoredRows):
-        raise InputError("these embeddings are in a folder of shards", "copy the folder")
+        detail = "these embeddings are in a folder of shards"
+        raise InputError(detail, "copy the folder", code="in_shards")
     members = _members(data, half)
     checked(path, members)  # what could not be read again is refused before anything is written
     write_members(path, members, compress)

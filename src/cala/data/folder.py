@@ -6,8 +6,9 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+from cala.data.formats import LeftOut
 from cala.data.images import ImageSet
-from cala.data.listing import File, Listing, class_folders, images_in, open_lazily
+from cala.data.listing import File, Listing, class_folders, class_images, open_lazily
 from cala.data.sets import DATASETS, DataSet
 from cala.errors import InputError
 from cala.files import preview, shown
@@ -44,6 +45,7 @@ def is_split(path: Path) -> bool:
 
 def _listing(root: Path, holdout: float | None, seed: int) -> Listing:
     notes: list[str] = []
+    left_out: list[LeftOut] = []
     parts = {"train": root}
     if is_split(root):
         parts = {part: root / part for part in ("train", "test") if (root / part).is_dir()}
@@ -56,7 +58,7 @@ def _listing(root: Path, holdout: float | None, seed: int) -> Listing:
     found: dict[str, dict[str, list[Path]]] = {}
     for part, folder in parts.items():
         for class_folder in class_folders(folder):
-            images = images_in(class_folder, notes)
+            images = class_images(class_folder, left_out)
             if images:
                 found.setdefault(class_folder.name, {})[part] = images
             else:
@@ -67,7 +69,7 @@ def _listing(root: Path, holdout: float | None, seed: int) -> Listing:
             f"expected {shown(root)}/<class>/<image>.jpg",
             code="no_images",
         )
-    listing = Listing("folder", root, tuple(sorted(found)), notes=notes)
+    listing = Listing("folder", root, tuple(sorted(found)), notes=notes, left_out=left_out)
     for label, name in enumerate(listing.classes):
         train, test = found[name].get("train", []), found[name].get("test", [])
         if holdout is not None:

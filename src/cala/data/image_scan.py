@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import astuple, dataclass
 from functools import partial
@@ -15,10 +16,12 @@ from typing import Any, TypeVar
 
 from cala.data.cache import remembered
 from cala.data.decoding import CHANGED, MAX_PIXELS, ImageError, Pixels, Size, decode
+from cala.data.formats import FORMATS
 from cala.data.progress import track
 from cala.files import sha256
 
 UNREADABLE = "unreadable"
+_WORKERS: list[int] = []  # if a number was asked for
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -45,7 +48,8 @@ def scan(paths: Sequence[Path], max_pixels: int = MAX_PIXELS) -> ImageScan:
     def build() -> list[Any]:
         return list(astuple(decode_all(paths, max_pixels=max_pixels)))
 
-    return ImageScan(*remembered(f"survey-{max_pixels}", paths, build))
+    readable = "-".join(FORMATS)  # another version may read more of them
+    return ImageScan(*remembered(f"survey-{max_pixels}-{readable}", paths, build))
 
 
 def decode_all(
@@ -97,7 +101,25 @@ def _attempt(
     return pixels, found, ""
 
 
-def in_order(work: Callable[[A], B], items: Iterable[A], ahead: int | None = None) -> Iterator[B]:
+def worker_count() -> int:
+    """Threads that work on images: as many as processors that this process may use, at most 16."""
+    if _WORKERS:
+        return _WORKERS[-1]
+    usable = getattr(os, "sched_getaffinity", lambda process: range(os.cpu_count() or 1))
+    return min(16, len(usable(0)))
+
+
+def use_workers(count: int) -> None:
+    """Set `worker_count` for this process, and how many threads torch uses."""
+    _WORKERS[:] = [count]
+    os.environ["OMP_NUM_THREADS"] = str(count)  # for a torch that is imported later
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(count)
+
+
+def in_order(
+    work: Callable[[A], B], items: Iterable[A], ahead: int | None = None
+) -> Generator[B, None, None]:
     """`map(work, items)` in threads; at most `ahead` results wait in memory.
 
     By default that is a few per thread, since a single photo may take hundreds of megabytes.
@@ -105,7 +127,7 @@ def in_order(work: Callable[[A], B], items: Iterable[A], ahead: int | None = Non
     >>> list(in_order(abs, [-3, 2, -1]))
     [3, 2, 1]
     """
-    threads = min(16, os.cpu_count() or 1)  # decoding releases the interpreter lock
+    threads = worker_count()  # decoding and encoding release the interpreter lock
     limit = 2 * threads + 2 if ahead is None else ahead
     pool = ThreadPoolExecutor(threads)
     waiting: deque[Future[B]] = deque()

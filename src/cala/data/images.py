@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cala.data.decoding import MAX_PIXELS, Pixels, decode
+from cala.data.formats import LeftOut
 from cala.data.image_scan import UNREADABLE, digests, in_order
 from cala.errors import InputError
 
@@ -173,7 +174,9 @@ class ImageSet:
     skipped : tuple of BadImage
         Images that were left out because they are missing or unreadable.
     notes : tuple of str
-        What a user may want to know, such as files that were ignored.
+        What a user may want to know, such as folders without an image.
+    left_out : tuple of LeftOut
+        Files beside the images that are none, such as videos.
     sizes : tuple
         ((h, w), number of files) if all files were read, the most frequent first.
 
@@ -194,6 +197,7 @@ class ImageSet:
     identify: Callable[[], str]
     skipped: tuple[BadImage, ...] = ()
     notes: tuple[str, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
     sizes: tuple[tuple[tuple[int, int], int], ...] = ()
 
     @cached_property

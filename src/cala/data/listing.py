@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cala.data.cache import cached
-from cala.data.decoding import MAX_PIXELS, SUFFIXES, Pixels, Size
+from cala.data.decoding import MAX_PIXELS, Pixels, Size
+from cala.data.formats import LeftOut, is_system, left_out_note, why_left_out
 from cala.data.image_scan import ImageScan, decode_all, digests, scan, set_fingerprint
 from cala.data.images import ArrayPixels, BadImage, FilePixels, ImageSet, ImageSplit, PixelSource
 from cala.errors import InputError
@@ -39,6 +40,7 @@ class Listing:
     train: list[File] = field(default_factory=list)
     test: list[File] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
 
     @property
     def paths(self) -> list[Path]:
@@ -125,27 +127,40 @@ def _assemble(
         source=listing.root,
         identify=identify,
         skipped=tuple(BadImage(name, why) for name, why in faulty),
-        notes=tuple(listing.notes),
+        notes=(*listing.notes, *_about_left_out(listing)),
+        left_out=tuple(listing.left_out),
         sizes=tuple(sizes.most_common()),
     )
 
 
+def _about_left_out(listing: Listing) -> list[str]:
+    photos = len(listing.train) + len(listing.test)
+    return [left_out_note(listing.left_out, photos)] if listing.left_out else []
+
+
 def class_folders(root: Path) -> list[Path]:
-    """Return the folders of `root` in order of their names, without hidden ones."""
-    return sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
+    """Return the folders of `root` in order of their names, without hidden and system ones."""
+    return sorted(p for p in root.iterdir() if p.is_dir() and not is_system(p.name))
 
 
-def images_in(folder: Path, notes: list[str]) -> list[Path]:
-    """Return the image files of a folder by extension, in order of their names.
+def images_in(folder: Path, left_out: list[LeftOut]) -> list[Path]:
+    """Return the image files of a folder in order of their names; `left_out` takes the others."""
+    images = []
+    for path in sorted(folder.iterdir()):
+        if is_system(path.name) or path.is_dir():
+            continue
+        why = why_left_out(path)
+        if why is None:
+            images.append(path)
+        else:
+            left_out.append(LeftOut(path, why))
+    return images
 
-    A broken link with the right extension counts as an image, so that it is reported later.
-    """
-    files = [p for p in sorted(folder.iterdir()) if not p.name.startswith(".") and not p.is_dir()]
-    others = [path.name for path in files if path.suffix.lower() not in SUFFIXES]
-    if others:
-        count = counted(len(others), "file")
-        notes.append(f"{shown(folder.name)}: {count} ignored, not images ({shown(others[0])})")
-    return [path for path in files if path.suffix.lower() in SUFFIXES]
+
+def class_images(folder: Path, left_out: list[LeftOut]) -> list[Path]:
+    """`images_in` the folder of a class; `left_out` takes the folders inside it too."""
+    left_out += [LeftOut(inside, "folder") for inside in class_folders(folder)]
+    return images_in(folder, left_out)
 
 
 def below(root: Path, name: str, source: str) -> Path:

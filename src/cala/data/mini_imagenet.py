@@ -28,7 +28,7 @@ from cala.files import reason, shown
 SIZE = (92, 92)
 WNID = re.compile(r"n\d{8}")
 NEARLY_ALL = 0.95  # fraction of the classes
-COLUMNS = ("filename", "label")
+_COLUMNS = ("filename", "label")
 
 
 class MiniImagenet(DataSet):
@@ -104,23 +104,25 @@ def _from_lists(root: Path) -> Listing:
 
 def _rows(path: Path) -> list[tuple[str, str]]:
     if not path.is_file():
-        raise InputError(f"{shown(path)} is missing: it lists the images of this part")
+        detail = f"{shown(path)}, the list of images, is missing"
+        raise InputError(detail, "get it again", code="missing_file")
     try:
         table = csv.DictReader(io.StringIO(read_text(path), newline=""))
         found, columns = list(table), table.fieldnames or ()
     except csv.Error as error:
         detail = f"{shown(path)} is not a table ({reason(error)})"
         raise InputError(detail, "get it again", code="damaged_file") from error
-    lacking = [name for name in COLUMNS if name not in columns]
+    lacking = [name for name in _COLUMNS if name not in columns]
     if lacking:
         detail = f"{shown(path)} has no column {', '.join(lacking)}"
-        raise InputError(detail, f"its first line must be {','.join(COLUMNS)}")
+        fix = f"its first line must be {','.join(_COLUMNS)}"
+        raise InputError(detail, fix, code="no_column")
     rows = []
     for line, row in enumerate(found, start=2):
         name, wnid = row["filename"], row["label"]
         if not name or not wnid or not WNID.fullmatch(wnid):
-            detail = f"{shown(path)}, line {line}: label {wnid!r} of {name!r} is not a wnid"
-            raise InputError(detail, field="label")
+            detail = f"{shown(path)}, line {line}: {wnid!r} of {name!r} is not a WordNet number"
+            raise InputError(detail, "use numbers such as n01532829", field="label")
         rows.append((name, wnid))
     return rows
 
@@ -132,7 +134,7 @@ def _from_folders(root: Path) -> Listing:
     listing, column = _listing(root, (folder.name for part in found.values() for folder in part))
     for part, files in (("train", listing.train), ("test", listing.test)):
         for folder in found.get(part, []):
-            for image in images_in(folder, listing.notes):
+            for image in images_in(folder, listing.left_out):
                 name = image.relative_to(root).as_posix()
                 files.append(File(image, name, column[folder.name]))
     if "test" not in parts:

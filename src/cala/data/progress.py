@@ -13,6 +13,8 @@ from typing import TypeVar
 
 A = TypeVar("A")
 
+#: Called with how many items are done, and the total.
+Advance = Callable[[int, int], None]
 #: Called with what is being done, how many items are done, and the total.
 Listener = Callable[[str, int, int], None]
 

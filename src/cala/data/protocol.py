@@ -77,7 +77,9 @@ class Protocol:
         arrival = np.argsort(self.order)
         if labels.size and not 0 <= int(labels.min()) <= int(labels.max()) < len(arrival):
             raise InputError(
-                f"label {int(labels.max())} is not one of {len(arrival)} in {self.name}"
+                f"label {int(labels.max())} is not one of {len(arrival)} in {self.name}",
+                "give labels from 0 on",
+                field="y",
             )
         return arrival[labels]
 

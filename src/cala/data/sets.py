@@ -73,7 +73,8 @@ def recognise(path: str | Path) -> str | None:
     try:
         return next((name for name in names if DATASETS[name].recognise(Path(path))), None)
     except OSError as error:
-        raise InputError(f"{shown(path)} cannot be read ({reason(error)})", field="path") from error
+        detail = f"{shown(path)} cannot be read ({reason(error)})"
+        raise InputError(detail, field="path", code="unreadable_file") from error
 
 
 def open_images(
@@ -105,19 +106,20 @@ def open_images(
         Labels and names at once, pixels when they are asked for.
     """
     path = Path(path)
-    check_choice("value of on_bad", on_bad, ON_BAD)
+    check_choice("value of on_bad", on_bad, ON_BAD, "on_bad")
     if not isinstance(max_pixels, int) or isinstance(max_pixels, bool) or max_pixels < 1:
         raise InputError(f"max_pixels is {max_pixels!r}", "use 1 or more", field="max_pixels")
     try:
         path.stat()
     except (OSError, ValueError) as error:
-        raise InputError(f"{shown(path)} cannot be read ({reason(error)})", field="path") from error
+        detail = f"{shown(path)} cannot be read ({reason(error)})"
+        raise InputError(detail, field="path", code="unreadable_file") from error
     name = dataset if dataset is not None else recognise(path)
     if name is None:
         layouts = "; ".join(f"{known}: {DATASETS[known].layout}" for known in DATASETS)
         packed = "unpack it first, if it is an archive. " if path.is_file() else ""
         raise InputError(
-            f"{shown(path)} has the layout of no known image set",
+            f"{shown(path)} is not laid out like any known image set",
             f"{packed}Known layouts: {layouts}",
             field="path",
             code="bad_layout",
@@ -132,7 +134,8 @@ def open_images(
         )
     if unknown:
         known_options = ", ".join(("max_pixels", *entry.options))
-        raise InputError(f"{name} has no option {unknown[0]}", f"use {known_options}")
+        detail = f"{name} has no option {unknown[0]}"
+        raise InputError(detail, f"use {known_options}", field=unknown[0])
     try:
         if not entry.fits(path):
             detail = f"{shown(path)} does not have the layout of {name}"
@@ -150,10 +153,10 @@ def locate(
 
     dataset : a path, or a benchmark's name; a benchmark is looked for in `data`, in $CALA_DATA
         and in `data/` of the working directory, where `cala data get` puts it
-    kind : the layout to expect, whatever the name says
+    kind : the layout to expect, regardless of the name
     """
     if kind is not None:
-        check_choice("data set", kind, DATASETS)
+        check_choice("data set", kind, DATASETS, "dataset")
     if dataset not in MANIFESTS:
         path = data if data is not None else Path(dataset)
         return path, kind or (dataset if dataset in DATASETS else None)

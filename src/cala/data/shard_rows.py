@@ -16,17 +16,17 @@ from cala import storage
 from cala.core.fakes import FakePool
 from cala.core.rows import Array, StoredRows
 from cala.data.progress import report_progress
-from cala.data.shards import SPLITS, Manifest, Shard, read_classes, read_manifest
+from cala.data.shards import SHARD_SPLITS, Manifest, Shard, read_classes, read_manifest
 from cala.errors import DamagedFile, InputError
 from cala.files import sha256, shown
 from cala.heads.checks import check_features
 from cala.registry import check_choice
 
 BLOCK = 65_536
-SPARSE = 4  # read a whole stretch of a file where at least one in so many of its rows is wanted
+SPARSE = 4  # read a whole stretch of a file if at least one in this many rows is wanted
 
 
-MEMBERS = {
+_MEMBERS = {
     "x": {"F16", "F32"},
     "y": {"I64"},
     "holdout": {"U8"},
@@ -65,7 +65,7 @@ class Shards:
         self.folder, self.manifest, self.classes = folder, manifest, classes
         self._parts = {
             split: tuple(self._open(s) for s in manifest.shards if s.split == split)
-            for split in SPLITS
+            for split in SHARD_SPLITS
         }
 
     def _open(self, entry: Shard) -> Part:
@@ -77,7 +77,7 @@ class Shards:
         for name in needed | part.members.shapes.keys():
             shape, dtype = part.members.shapes.get(name), part.members.dtypes.get(name)
             wanted = shapes.get(name, shape)
-            if shape != wanted or dtype not in MEMBERS.get(name, ()):
+            if shape != wanted or dtype not in _MEMBERS.get(name, ()):
                 raise part.damaged(f"{name} is {dtype} {shape}, the manifest says {wanted}")
         if part.members.dtypes["x"] != f"F{self.manifest.dtype.removeprefix('float')}":
             raise part.damaged(f"x is not {self.manifest.dtype}, as the manifest says")
@@ -88,7 +88,7 @@ class Shards:
         return self.manifest.dim
 
     def parts(self, split: str) -> tuple[Part, ...]:
-        check_choice("split", split, SPLITS)
+        check_choice("split", split, SHARD_SPLITS)
         return self._parts[split]
 
     def rows(self, split: str) -> int:
@@ -112,7 +112,7 @@ class Shards:
         return y
 
     def holdout(self) -> Array | None:
-        """(n,) bool, training rows that the encoder never saw; None where no shard says so."""
+        """(n,) bool, training rows that the encoder never saw; None if no shard marks any."""
         found = np.zeros(self.rows("train"), dtype=bool)
         start = 0
         for part in self.parts("train"):
@@ -154,7 +154,7 @@ class Shards:
         count = max(1, int(y.max()) + 1)
         order = np.argsort(y, kind="stable")
         if len(y) % count or (y[order] != np.arange(count).repeat(len(y) // count)).any():
-            raise parts[0].damaged("its fake classes do not have as many images each, from 0 on")
+            raise parts[0].damaged("fake classes are not equal in size, or not numbered from 0")
         both = pairs[order].reshape(count, -1, 2)
         if (both != both[:, :1]).any() or not (0 <= both.min() <= both.max() < len(self.classes)):
             raise parts[0].damaged("a fake class mixes different pairs, or unknown classes")

@@ -17,10 +17,10 @@ from cala.core.rows import Array
 from cala.data.embedding_files import MemberChecks, provenance_text
 from cala.data.shards import (
     CLASSES,
-    DTYPES,
     MANIFEST,
-    SPLITS,
-    SUFFIX,
+    SHARD_DTYPES,
+    SHARD_SPLITS,
+    SHARDS_SUFFIX,
     Manifest,
     Shard,
     is_shards,
@@ -32,7 +32,7 @@ from cala.errors import InputError
 from cala.files import preview, reason, sha256, shown, write_text
 from cala.registry import check_choice
 
-SAME = ("encoder", "fingerprint", "transform", "tta", "images", "base", "fakes")
+_SAME = ("encoder", "fingerprint", "transform", "tta", "images", "base", "fakes")
 """Entries of the provenance that all shards of a folder must share."""
 
 
@@ -63,15 +63,19 @@ class ShardWriter:
     ) -> None:
         self.folder = Path(folder)
         if not is_shards(self.folder):
-            raise InputError(f"{shown(folder)} does not end in {SUFFIX}", "rename it", field="path")
-        check_choice("dtype", dtype, DTYPES)
+            raise InputError(
+                f"{shown(folder)} does not end in {SHARDS_SUFFIX}", "rename it", field="path"
+            )
+        check_choice("dtype", dtype, SHARD_DTYPES)
         names = tuple(classes)
         if len(set(names)) < len(names) or not all(isinstance(name, str) for name in names):
-            raise InputError("class names must be strings, and none twice", field="classes")
+            detail = f"class names are {preview(map(repr, names), 5)}"
+            raise InputError(detail, "give distinct strings", field="classes")
         stated = json.loads(provenance_text(provenance or {}))  # as it will be read again
         wanted = Manifest(dim, dtype, len(names), stated, scale, tuple(keys))
         for fault in wanted.faults():
-            raise InputError(f"no folder of shards can be made: {fault}")
+            detail = f"no folder of shards can be made: {fault}"
+            raise InputError(detail, code="bad_manifest")
         self._held = ExitStack()
         self._held.enter_context(storage.locked_folder(self.folder))
         try:
@@ -86,7 +90,7 @@ class ShardWriter:
             raise
 
     def _resumed(self, wanted: Manifest, names: tuple[str, ...]) -> Manifest:
-        """What is there already and still whole; a folder of something else is refused."""
+        """The intact part of an existing folder; a folder of something else is refused."""
         if not (self.folder / MANIFEST).exists():
             try:
                 write_text(self.folder / CLASSES, json.dumps(names))
@@ -96,7 +100,7 @@ class ShardWriter:
         found = read_manifest(self.folder)
         same = {n: (getattr(found, n), getattr(wanted, n)) for n in ("dim", "dtype", "scale")}
         same["classes"] = (read_classes(self.folder, found.classes), names)
-        for name in SAME:
+        for name in _SAME:
             same[name] = (found.provenance.get(name), wanted.provenance.get(name))
         for name, (old, new) in same.items():
             if old != new:
@@ -123,7 +127,7 @@ class ShardWriter:
     def _other(self, what: str, field: str) -> InputError:
         return InputError(
             f"{shown(self.folder)} was begun with {shown(what)}",
-            "use what it was begun with, choose another name, or delete it",
+            "use the same settings, choose another name, or delete it",
             field=field,
             code="other_folder",
         )
@@ -168,13 +172,14 @@ class ShardWriter:
         pairs : (n, 2) labels of the two classes that a fake row mixes
         """
         if not self._open:
-            raise InputError(f"{shown(self.folder)} was closed", "open another ShardWriter for it")
+            detail = f"{shown(self.folder)} was closed"
+            raise InputError(detail, "open another ShardWriter for it", code="closed")
         if key in self.done:
             raise InputError(f"{shown(self.folder)} has {shown(key)!r} already", field="key")
         if key is not None and self._places and key not in self._places:
             detail = f"{shown(key)!r} is not a work unit of {shown(self.folder)}"
             raise InputError(detail, field="key")
-        check_choice("split", split, SPLITS)
+        check_choice("split", split, SHARD_SPLITS)
         members = self._members(split, x, y, names, holdout, pairs)
         path = self.folder / self._file(key)
         storage.write(path, "shard", {}, members)
@@ -216,7 +221,7 @@ class ShardWriter:
         if holdout is not None:
             members["holdout"] = check.array("holdout", "b", "bool", (n,)).astype(np.uint8)
         if (pairs is None) != (split != "fake"):
-            check.fail("pairs", "(n, 2) belong to split fake, and split fake needs them")
+            check.fail("pairs", "must be given for split fake, and for no other")
         if pairs is not None:
             members["pairs"] = check.integers("pairs", (n, 2), classes)
         return members

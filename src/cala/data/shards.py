@@ -23,10 +23,10 @@ from cala import storage
 from cala.errors import DamagedFile, InputError
 from cala.files import reason, shown
 
-SUFFIX = ".shards"
+SHARDS_SUFFIX = ".shards"
 MANIFEST, CLASSES = "manifest.json", "classes.json"
-SPLITS = ("train", "test", "fake")
-DTYPES = ("float16", "float32")
+SHARD_SPLITS = ("train", "test", "fake")
+SHARD_DTYPES = ("float16", "float32")
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,9 @@ class Manifest:
     @property
     def rows(self) -> dict[str, int]:
         """How many rows each split has."""
-        counts = {split: [s.rows for s in self.shards if s.split == split] for split in SPLITS}
+        counts = {
+            split: [s.rows for s in self.shards if s.split == split] for split in SHARD_SPLITS
+        }
         return {split: sum(rows) for split, rows in counts.items()}
 
     def faults(self) -> Iterator[str]:
@@ -81,8 +83,8 @@ class Manifest:
             value = getattr(self, name)
             if type(value) is not int or value < 1:
                 yield f"{name} is {value!r}, not a whole number of at least 1"
-        if self.dtype not in DTYPES:
-            yield f"dtype is {self.dtype!r}, not {' or '.join(DTYPES)}"
+        if self.dtype not in SHARD_DTYPES:
+            yield f"dtype is {self.dtype!r}, not {' or '.join(SHARD_DTYPES)}"
         stated: Any = self.provenance
         scale: Any = self.scale
         if not isinstance(stated, dict):
@@ -90,16 +92,16 @@ class Manifest:
         if scale is not None and not (isinstance(scale, int | float) and 0 < scale < math.inf):
             yield f"scale is {scale!r}, not a number above 0"
         for shard in self.shards:
-            inside = Path(shard.file).name == shard.file and shard.split in SPLITS
+            inside = Path(shard.file).name == shard.file and shard.split in SHARD_SPLITS
             whole = type(shard.rows) is int and type(shard.bytes) is int
             if not (inside and whole and 0 < shard.rows * self.dim <= shard.bytes):
-                yield f"shard {shard} is not possible"
+                yield f"shard {shard} has impossible values"
         keys = [shard.key for shard in self.shards if shard.key is not None]
         for names in ([shard.file for shard in self.shards], keys, self.expected):
             if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
-                yield "a shard or a work unit has no name, or its name is there twice"
+                yield "a shard or a work unit has no name, or one that is repeated"
         if not isinstance(self.complete, bool) or (self.complete and self.missing):
-            yield "it says that it is complete, and work units are missing"
+            yield "it is marked as complete, but work units are missing"
 
 
 def is_shards(path: str | Path) -> bool:
@@ -108,7 +110,7 @@ def is_shards(path: str | Path) -> bool:
     >>> is_shards("birds.shards"), is_shards("birds.npz")
     (True, False)
     """
-    return Path(path).suffix.lower() == SUFFIX
+    return Path(path).suffix.lower() == SHARDS_SUFFIX
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:

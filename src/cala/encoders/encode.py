@@ -12,15 +12,14 @@ from numpy.typing import ArrayLike, NDArray
 from cala.core.fakes import FakePool, pool_shape
 from cala.data.embeddings import Embeddings
 from cala.data.images import ImageSet, ImageSplit
+from cala.data.progress import Advance
 from cala.encoders.base import Encoder
 from cala.encoders.embed import embed
-from cala.encoders.fakes import IMAGES, PAIRS, encode_fakes
+from cala.encoders.fakes import FAKE_IMAGES, FAKE_PAIRS, encode_fakes
 from cala.encoders.leakage import check_fair, held_out
 
-Progress = Callable[[int, int], None]  # called with the number of finished and of all images
 
-
-def counter(advance: Progress, total: int, done: int = 0) -> Callable[[int], None]:
+def counter(advance: Advance, total: int, done: int = 0) -> Callable[[int], None]:
     """Return a function that adds up the images that were just finished, and reports the sum."""
 
     def count(images: int) -> None:
@@ -91,12 +90,12 @@ def encode_set(
     base: Sequence[int],
     novel: Sequence[int] | None = None,
     tta: str = "none",
-    pairs: int = PAIRS,
-    fake_images: int = IMAGES,
+    pairs: int = FAKE_PAIRS,
+    fake_images: int = FAKE_IMAGES,
     shot_views: int = 0,
     shot_rows: ArrayLike = (),
     seed: int = 0,
-    advance: Progress = lambda done, total: None,
+    advance: Advance = lambda done, total: None,
 ) -> Embeddings:
     """Encode both parts of a set, and fake classes mixed from its base classes.
 

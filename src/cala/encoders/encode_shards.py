@@ -15,18 +15,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from cala.cluster.ray_cluster import RayCluster
+from cala.data.image_scan import in_order, use_workers
 from cala.data.images import ArrayPixels, FilePixels, ImageSet, ImageSplit
+from cala.data.progress import Advance
 from cala.data.shard_writer import ShardWriter
 from cala.encoders.base import Encoder
-from cala.encoders.embed import TTA, batch_size
-from cala.encoders.encode import Progress, base_fakes, counter, plan_fakes, provenance_of
-from cala.encoders.fakes import IMAGES, PAIRS
+from cala.encoders.embed import TTA_MODES, slices
+from cala.encoders.encode import base_fakes, counter, plan_fakes, provenance_of
+from cala.encoders.fakes import FAKE_IMAGES, FAKE_PAIRS
 from cala.encoders.leakage import check_fair, held_out
 from cala.encoders.registry import load_encoder
+from cala.encoders.transform import prepare_rows
 from cala.errors import InputError
 from cala.registry import check_choice
 
@@ -49,30 +51,34 @@ class Slice:
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedSlice:
     """A slice's embeddings (n, d), and which rows the encoder never saw, where that is known."""
 
     x: NDArray[np.float32]
     holdout: NDArray[np.bool_] | None
 
 
-Work = Callable[[Iterable[Slice]], Generator[tuple[Hashable, Encoded], None, None]]
+Work = Callable[[Iterable[Slice]], Generator[tuple[Hashable, EncodedSlice], None, None]]
 """Encodes slices, in any order; yields the key of each with its embeddings."""
 
 
 def encode_slice(
     encoder: Encoder, piece: Slice, advance: Callable[[int], None] = lambda images: None
-) -> Encoded:
+) -> EncodedSlice:
     """Encode one slice, a batch at a time."""
     found = np.empty((len(piece.images), encoder.dim), dtype=np.float32)
-    done = 0
-    for pixels in piece.images.batches(batch_size(encoder)):
-        rows = encoder.encode(encoder.inputs(pixels), piece.tta)
-        found[done : done + len(rows)] = rows.numpy()
-        done += len(rows)
-        advance(len(rows))
+    everything, transform = np.arange(len(found)), encoder.transform
+
+    def encode(now: slice) -> int:
+        pixels = prepare_rows(piece.images, everything[now], transform)
+        found[now] = encoder.encode(transform.normalise(pixels), piece.tta)
+        return len(pixels)
+
+    with closing(in_order(encode, slices(len(found), encoder))) as finished:
+        for done in finished:
+            advance(done)
     train = piece.split == "train"
-    return Encoded(found, held_out(piece.images, piece.base, encoder) if train else None)
+    return EncodedSlice(found, held_out(piece.images, piece.base, encoder) if train else None)
 
 
 def encode_shards(
@@ -85,21 +91,21 @@ def encode_shards(
     tta: str = "none",
     half: bool = True,
     rows: int = SHARD_ROWS,
-    pairs: int = PAIRS,
-    fake_images: int = IMAGES,
+    pairs: int = FAKE_PAIRS,
+    fake_images: int = FAKE_IMAGES,
     seed: int = 0,
     work: Work | None = None,
-    advance: Progress = lambda done, total: None,
+    advance: Advance = lambda done, total: None,
 ) -> Path:
-    """Write, or go on with, a folder of shards of both parts of a set and of its fake classes.
+    """Write, or resume, a folder of shards of both parts of a set and of its fake classes.
 
     rows : images per shard; half : store half precision
     work : what encodes slices; one after another in this process by default
     other arguments as for `encode_set`
     """
-    check_choice("tta", tta, TTA)
+    check_choice("tta", tta, TTA_MODES)
     if rows < 1:
-        raise InputError(f"shards of {rows} images are not possible", "use 1 or more", field="rows")
+        raise InputError(f"rows per shard is {rows}", "use 1 or more", field="rows")
     base = sorted(base)
     seen = check_fair(images, encoder, base, novel)
     holdout = held_out(images.train, base, encoder) if pairs else None
@@ -131,7 +137,7 @@ def encode_shards(
                     under_way[key] = Slice(key, split, part, tuple(base), tta)
                     yield under_way[key]
 
-        def here(pieces: Iterable[Slice]) -> Generator[tuple[str, Encoded], None, None]:
+        def here(pieces: Iterable[Slice]) -> Generator[tuple[str, EncodedSlice], None, None]:
             for piece in pieces:
                 yield piece.key, encode_slice(encoder, piece, count)
 
@@ -159,6 +165,7 @@ def on_ray(
     encoder: Encoder,
     views: int | None = None,
     threads: int | None = None,
+    engine: str = "auto",
 ) -> Work:
     """Encodes slices on a cluster, one worker per device, else per processor.
 
@@ -169,9 +176,9 @@ def on_ray(
     count = cluster.gpus or max(1, cluster.cpus // each)
     device = "cuda" if cluster.gpus else "cpu"
 
-    def work(pieces: Iterable[Slice]) -> Generator[tuple[Hashable, Encoded], None, None]:
+    def work(pieces: Iterable[Slice]) -> Generator[tuple[Hashable, EncodedSlice], None, None]:
         located = ((p.key, replace(p, images=p.images.located())) for p in pieces)
-        settings = (uri, device, views, encoder.fingerprint, each)
+        settings = (uri, device, views, engine, encoder.fingerprint, each)
         gpus = int(cluster.gpus > 0)
         return cluster.map(located, make_worker, *settings, count=count, cpus=each, gpus=gpus)
 
@@ -179,14 +186,14 @@ def on_ray(
 
 
 def make_worker(
-    uri: str, device: str, views: int | None, fingerprint: str, threads: int
-) -> Callable[[Any], Encoded]:
+    uri: str, device: str, views: int | None, engine: str, fingerprint: str, threads: int
+) -> Callable[[Any], EncodedSlice]:
     """On a node: what encodes slices there."""
-    torch.set_num_threads(threads)
-    encoder = load_encoder(uri, device, views)
+    use_workers(threads)
+    encoder = load_encoder(uri, device, views, engine=engine, fingerprint=fingerprint)
     if encoder.fingerprint != fingerprint:
         raise InputError(
-            f"encoder {uri} is another one on a node of the cluster (fingerprint "
+            f"encoder {uri} differs on a node of the cluster (fingerprint "
             f"{encoder.fingerprint[:12]}, here {fingerprint[:12]})",
             "put the same file there",
         )

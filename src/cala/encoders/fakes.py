@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from cala.core.cala import mix
 from cala.core.fakes import FakePool, draw_pairs, draw_parents
 from cala.core.rows import ClassRows
+from cala.data.decoding import Pixels
 from cala.data.images import ImageSplit, Rows
-from cala.encoders.base import Encoder
-from cala.encoders.embed import TURN, Advance, batch_size, encode_views
+from cala.encoders.base import Encoder, Float32Array
+from cala.encoders.embed import BATCH_ROWS, Count, encode_views
 from cala.encoders.transform import stack_rows
 from cala.errors import InputError
 
-PAIRS = 600
-IMAGES = 25
+FAKE_PAIRS = 600
+FAKE_IMAGES = 25
 PARENTS = 1 << 30  # bytes of all parents, were they decoded at once
 MEMORY = 1 << 27  # bytes of parents that are decoded at once
 
@@ -30,17 +29,17 @@ def encode_fakes(
     rows: Rows,
     encoder: Encoder,
     *,
-    pairs: int = PAIRS,
-    images: int = IMAGES,
+    pairs: int = FAKE_PAIRS,
+    images: int = FAKE_IMAGES,
     tta: str = "none",
     crops: int = 0,
     seed: int = 0,
-    advance: Advance = lambda done: None,
+    advance: Count = lambda done: None,
 ) -> FakePool:
     """Mix `pairs` fake classes of `images` images each and encode them, each once, cached.
 
     rows : training rows of the base classes, whose labels are 0..B-1
-    crops : as shots they are averaged over so many crops, as in `embed`; queries are not
+    crops : number of crops that shots are averaged over, as in `embed`; queries are not
     advance : called with the number of mixed images that were just finished, once for each use
     """
     if pairs < 1 or images < 1:
@@ -57,9 +56,9 @@ def encode_fakes(
     digests = _digests(parents.digests(), one.tolist(), two.tolist(), lam)
 
     room = _images(MEMORY, encoder)
-    whole: list[Tensor] = []  # all parents, if these are few
+    whole: list[Pixels] = []  # all parents, if these are few
 
-    def mixed(wanted: list[int]) -> Iterator[Tensor]:
+    def mixed(wanted: list[int]) -> Callable[[slice], Float32Array]:
         both = np.stack([one[wanted], two[wanted]])
         if len(parents) <= room:
             whole[:] = whole or [stack_rows(parents, np.arange(len(parents)), encoder.transform)]
@@ -68,16 +67,16 @@ def encode_fakes(
             needed, at = np.unique(both, return_inverse=True)
             pixels = stack_rows(parents, needed, encoder.transform)
             both = at.reshape(both.shape)
-        for start in range(0, len(wanted), batch := batch_size(encoder)):
-            now = slice(start, start + batch)
-            x_i, x_j = (
-                encoder.transform.normalise(pixels[of[now]].to(encoder.device)) for of in both
-            )
-            share = torch.from_numpy(lam[wanted[now]]).to(x_i)
-            yield mix(x_i, x_j, share[:, None, None, None])
+        shares = lam[wanted][:, None, None, None]
+
+        def inputs_of(now: slice) -> Float32Array:
+            x_i, x_j = (encoder.transform.normalise(pixels[of[now]]) for of in both)
+            return mix(x_i, x_j, shares[now])
+
+        return inputs_of
 
     # Parents that do not fit are decoded again in every turn, which needs two per mixed image.
-    turn = TURN if len(parents) <= room else max(1, room // 2)
+    turn = BATCH_ROWS if len(parents) <= room else max(1, room // 2)
 
     def encoded(crops: int) -> NDArray[np.float32]:
         found = encode_views(encoder, "mix", tta, digests, mixed, advance, turn, crops)

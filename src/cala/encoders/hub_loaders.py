@@ -18,16 +18,11 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from cala.encoders.base import (
-    Encoder,
-    from_module,
-    import_extra,
-    pooled,
-    probe,
-    wrap_errors,
-)
+from cala.encoders.base import Encoder, wrap_errors
+from cala.encoders.torch_module import from_module, pooled, probe
 from cala.encoders.transform import FILTERS, Transform
 from cala.errors import InputError, UnknownNameError
+from cala.extras import import_extra
 
 
 def load_hf(name: str, device: torch.device | str = "cpu") -> Encoder:
@@ -140,7 +135,8 @@ def read_timm_config(config: dict[str, Any], uri: str) -> Transform:
     """Return the test transform that a data config of timm describes."""
     channels, height, width = config["input_size"]
     if channels != 3 or height != width:
-        raise InputError(f"{uri} takes {channels}×{height}×{width} images, not square RGB ones")
+        detail = f"{uri} takes {channels}×{height}×{width} images, not square RGB ones"
+        raise InputError(detail, code="wrong_input")
     mode, filter_ = config.get("crop_mode", "center"), config.get("interpolation", "bicubic")
     if mode == "border":
         raise InputError(f"{uri} needs images with a border, which is not supported")

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cala.errors import InputError
-from cala.files import preview, shown
+from cala.files import counted, preview, shown
 
 if TYPE_CHECKING:
     from cala.data.images import ImageSet, ImageSplit
@@ -54,7 +54,8 @@ def _named(about: Any, dataset: Any) -> tuple[str, ...]:
 def seen_among(novel: Sequence[str], seen: Sequence[str]) -> str:
     """Describe the novel classes that trained the encoder; empty if none did."""
     both = [name for name in novel if name in set(seen)]
-    return f"{len(both)} novel classes trained the encoder ({preview(both, 5)})" if both else ""
+    which = f"{counted(len(both), 'novel class')} ({preview(both, 5)})"
+    return f"the encoder was trained on {which}" if both else ""
 
 
 def check_novel(novel: Sequence[str], seen: Sequence[str]) -> None:
@@ -78,7 +79,7 @@ def check_fair(
     base, novel : as for `cala.encoders.encode.encode_set`
     """
     if not len(images.train):
-        raise InputError(f"{images.name} has no training image to encode")
+        raise InputError(f"{images.name} has no training image to encode", code="no_images")
     check_unseen(images.test, encoder)
     seen = seen_classes(images, encoder)
     if novel is None:
@@ -95,9 +96,9 @@ def check_unseen(test: ImageSplit, encoder: Encoder) -> None:
     seen = [name for name, digest in digests if digest[:32] in encoder.trained]
     if seen:
         raise InputError(
-            f"at least {len(seen)} test images, such as {shown(seen[0])}, trained the encoder "
-            f"{encoder.name}, so results would be too good",
-            "keep test images in test/, or give `cala train` the same --test share",
+            f"the encoder {encoder.name} was trained on {len(seen)} or more test images, such as "
+            f"{shown(seen[0])}, so results would be too good",
+            "keep test images in test/, or give `cala train` the same --test",
             code="leakage",
         )
 

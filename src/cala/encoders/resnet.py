@@ -150,3 +150,7 @@ def resnet18_narrow() -> ResNet:
 
 def resnet18_small() -> ResNet:
     return ResNet((64, 128, 256, 512), blocks=2, stem="small")
+
+
+def resnet18_small_narrow() -> ResNet:
+    return ResNet((32, 64, 128, 256), blocks=2, stem="small")

@@ -10,12 +10,12 @@ import hashlib
 import re
 from dataclasses import replace
 
-import torch
+import numpy as np
 
-from cala.encoders.base import Encoder, one_line
-from cala.encoders.registry import Device, load_encoder
+from cala.encoders.base import Encoder
+from cala.encoders.registry import Device, load_plain
 from cala.errors import InputError
-from cala.files import shown
+from cala.files import first_line, shown
 
 LEAST, MOST = 16, 1024
 
@@ -30,7 +30,7 @@ def load_size(rest: str, device: Device = "cpu") -> Encoder:
             "write it as size:288:efficientnet-lite0",
             field="encoder",
         )
-    return at_size(load_encoder(name, device), side)
+    return at_size(load_plain(name, device), side)
 
 
 def at_size(encoder: Encoder, size: int) -> Encoder:
@@ -40,12 +40,11 @@ def at_size(encoder: Encoder, size: int) -> Encoder:
         return encoder
     transform = replace(old, size=size, resize=max(size, round(old.resize * size / old.size)))
     try:
-        with torch.no_grad():
-            found = encoder.forward(torch.zeros(1, 3, size, size, device=encoder.device))
+        found = encoder.forward(np.zeros((1, 3, size, size), np.float32))
         fits = found.shape == (1, encoder.dim)
         why = f"its embedding has shape {tuple(found.shape)}"
     except Exception as error:  # whatever a network raises on an input that it does not take
-        fits, why = False, one_line(error)
+        fits, why = False, first_line(error)
     if not fits:
         raise InputError(
             f"{encoder.name} does not take images of {size} × {size} pixels ({why})",

@@ -22,9 +22,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from cala.encoders.base import Encoder, from_module, one_line, probe
+from cala.encoders.base import Encoder
+from cala.encoders.torch_module import from_module, probe
 from cala.encoders.transform import Transform
 from cala.errors import InputError, UnknownNameError
+from cala.files import first_line
 from cala.registry import unknown
 
 DEFAULT = Transform(size=224, resize=256)
@@ -35,17 +37,20 @@ def load_torch(rest: str, device: torch.device | str = "cpu") -> Encoder:
     uri = f"torch:{rest}"
     path, _, factory = rest.partition(":")
     if not (path and factory):
-        raise InputError(f"{uri} is not torch:module.path:factory", field="encoder")
+        fix = "write it as torch:module.path:factory"
+        raise InputError(f"{uri} names no factory", fix, field="encoder")
     home, module = _make(uri, path, factory)
     transform = getattr(module, "transform", None)
     transform = DEFAULT if transform is None else transform
     if not isinstance(transform, Transform):
         kind = type(transform).__name__
-        raise InputError(f"{uri}: `transform` is a {kind}, not a cala.encoders.Transform")
+        detail = f"{uri}: `transform` is a {kind}, not a cala.encoders.Transform"
+        raise InputError(detail, field="transform")
     found = probe(module, transform.size, uri)
     given = getattr(module, "dim", found)
     if given != found:
-        raise InputError(f"{uri} has dim {given!r}, but returns {found} values per image")
+        detail = f"{uri} has dim {given!r}, but returns {found} values per image"
+        raise InputError(detail, field="dim")
     module.dim = found  # type: ignore[assignment]
     architecture, about = f"{rest} {source_digest(module, home)}", {"class": type(module).__name__}
     return from_module(uri, module, transform, architecture, device, about=about)
@@ -60,18 +65,20 @@ def _make(uri: str, path: str, factory: str) -> tuple[ModuleType, nn.Module]:
         make: Any = getattr(home, factory, None)
         if not callable(make):
             known = [name for name in vars(home) if not name.startswith("_")]
-            raise UnknownNameError(unknown(f"factory in {path}", factory, known), field="encoder")
+            raise unknown(f"factory in {path}", factory, known, "encoder")
         module = make()
     except UnknownNameError:
         raise
     except Exception as error:  # the user's code can raise anything
         kind = type(error).__name__
-        raise InputError(f"{uri} cannot be loaded ({kind}: {one_line(error)})") from error
+        detail = f"{uri} cannot be loaded ({kind}: {first_line(error)})"
+        raise InputError(detail, code="not_loaded") from error
     finally:
         sys.path.remove(here)
     if not isinstance(module, nn.Module):
         kind = type(module).__name__
-        raise InputError(f"{uri}: {factory}() returned {kind}, not torch.nn.Module")
+        detail = f"{uri}: {factory}() returned {kind}, not torch.nn.Module"
+        raise InputError(detail, code="not_a_module")
     return home, module
 
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from PIL import Image
-from torch import Tensor
 
 from cala.data.decoding import Pixels
-from cala.data.images import ImageSplit, Rows
+from cala.data.image_scan import in_order
+from cala.data.images import ArrayPixels, ImageSplit, Rows
 from cala.errors import InputError
 from cala.registry import check_choice
+
+if TYPE_CHECKING:  # training and exports pass tensors; torch takes seconds to load
+    from torch import Tensor
 
 Triple = tuple[float, float, float]
 
@@ -29,8 +30,8 @@ FILTERS = {
     "hamming": Image.Resampling.HAMMING,
 }
 FITS = ("crop", "squeeze")
-BATCH = 32  # photos that are decoded at a time; each may take hundreds of megabytes
-LONGEST = 20  # longer side over shorter, from where on a strip is not resized as a whole
+_BATCH = 8  # photos that one thread decodes, one after the other
+_LONGEST = 20  # longer side over shorter, from where on a strip is not resized as a whole
 IMAGENET_MEAN: Triple = (0.485, 0.456, 0.406)
 IMAGENET_STD: Triple = (0.229, 0.224, 0.225)
 CIFAR_MEAN: Triple = (0.507, 0.487, 0.441)
@@ -85,7 +86,7 @@ class Transform:
             tall, wide = (max(self.resize, round(side * factor)) for side in (height, width))
             target = (tall, wide)
         top, left = ((side - self.size) // 2 for side in target)
-        if max(target) > LONGEST * self.resize:
+        if max(target) > _LONGEST * self.resize:
             return self._middle(image, target, top, left)
         if target != (height, width):
             picture = Image.fromarray(image).resize(target[::-1], FILTERS[self.filter])
@@ -104,21 +105,40 @@ class Transform:
         side = (self.size, self.size)
         return np.asarray(Image.fromarray(image).resize(side, FILTERS[self.filter], box))
 
-    def stack(self, images: Sequence[Pixels] | Pixels) -> Tensor:
-        """Images of any size -> one (n, size, size, 3) uint8 tensor."""
+    def stack(self, images: Sequence[Pixels] | Pixels) -> Pixels:
+        """Images of any size -> one (n, size, size, 3) uint8 array."""
         shape = (self.size, self.size, 3)
         if len(images) == 0:
-            return torch.empty((0, *shape), dtype=torch.uint8)
+            return np.empty((0, *shape), dtype=np.uint8)
         ready = isinstance(images, np.ndarray) and images.dtype == np.uint8
         if ready and self.resize == self.size and np.shape(images)[1:] == shape:
-            return torch.from_numpy(np.ascontiguousarray(images))
-        return torch.from_numpy(np.stack([self.prepare(image) for image in images]))
+            return np.ascontiguousarray(images)
+        return np.stack([self.prepare(image) for image in images])
 
-    def normalise(self, images: Tensor) -> Tensor:
-        """(n, h, w, 3) uint8 -> (n, 3, h, w) floats, channels last in memory."""
-        mean = torch.tensor(self.mean, device=images.device) * 255
-        std = torch.tensor(self.std, device=images.device) * 255
-        return ((images - mean) / std).permute(0, 3, 1, 2)
+    def normalise(self, images: Any) -> Any:
+        """(n, h, w, 3) uint8 -> (n, 3, h, w) floats.
+
+        An array becomes a contiguous array, as engines take it; a tensor becomes a tensor with its
+        channels last in memory, as torch takes it.
+        """
+        mean, std = (np.array(x, np.float32) * np.float32(255) for x in (self.mean, self.std))
+        if isinstance(images, np.ndarray):
+            found = images.transpose(0, 3, 1, 2).astype(np.float32, order="C")
+            found -= mean[:, None, None]
+            found /= std[:, None, None]
+            return found
+        import torch
+
+        shift, by = (torch.from_numpy(x).to(images.device) for x in (mean, std))
+        return ((images - shift) / by).permute(0, 3, 1, 2)
+
+
+def prepare_rows(split: ImageSplit, rows: Sequence[int] | Rows, transform: Transform) -> Pixels:
+    """Some images of a split, one decoded at a time: (n, size, size, 3) uint8."""
+    source = split.pixels
+    if isinstance(source, ArrayPixels):
+        return transform.stack(source.array[source.index[rows]])
+    return np.stack([transform.prepare(source.image(int(row))) for row in rows])
 
 
 def stack_rows(
@@ -126,16 +146,19 @@ def stack_rows(
     rows: Rows,
     transform: Transform,
     advance: Callable[[int], None] = lambda done: None,
-) -> Tensor:
-    """Some images of a split as one tensor: (n, size, size, 3) uint8.
+) -> Pixels:
+    """`prepare_rows` in several threads.
 
     advance : called with the number of images that are done
     """
-    found = torch.empty((len(rows), transform.size, transform.size, 3), dtype=torch.uint8)
-    done = 0
-    for batch in split.batches(BATCH, rows):
-        found[done : done + len(batch)] = transform.stack(batch)
-        done += len(batch)
+    found = np.empty((len(rows), transform.size, transform.size, 3), dtype=np.uint8)
+
+    def fill(start: int) -> int:
+        now = rows[start : start + _BATCH]
+        found[start : start + _BATCH] = prepare_rows(split, now, transform)
+        return start + len(now)
+
+    for done in in_order(fill, range(0, len(rows), _BATCH)):
         advance(done)
     return found
 
@@ -152,6 +175,9 @@ def resized_crop(
     images : (n, c, h, w) floats; u : (n, 4), drawn evenly from [0, 1)
     area : share of the image's area; ratio : width to height
     """
+    import torch
+    from torch.nn import functional as F
+
     share = area[0] + (area[1] - area[0]) * u[:, 0]
     first, last = (math.log(r) for r in ratio)
     shape = torch.exp(first + (last - first) * u[:, 1])

@@ -14,13 +14,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cala.encoders.base import Encoder
-from cala.encoders.registry import Device, load_encoder
+from cala.encoders.registry import Device, load_plain
+from cala.encoders.torch_module import TorchForward
 from cala.errors import InputError
 
 TURNS = (0, 2, 1, 3)  # quarter turns: with only two views, the second is half a turn
-COLOURS = ((0, 1, 2), (1, 2, 0), (2, 0, 1))
+_COLOURS = ((0, 1, 2), (1, 2, 0), (2, 0, 1))
 VIEWS = "views"  # the part of an encoder file that holds the number of views
-MOST = len(TURNS) * len(COLOURS)
+MOST_VIEWS = len(TURNS) * len(_COLOURS)
 
 
 def fantasy(images: Tensor, view: int) -> Tensor:
@@ -30,11 +31,11 @@ def fantasy(images: Tensor, view: int) -> Tensor:
     tensor([[3, 2],
             [1, 0]])
     """
-    if not 0 <= view < MOST:
-        raise InputError(f"fantasy view is {view}", f"use 0 to {MOST - 1}", field="view")
+    if not 0 <= view < MOST_VIEWS:
+        raise InputError(f"fantasy view is {view}", f"use 0 to {MOST_VIEWS - 1}", field="view")
     colour, turn = divmod(view, len(TURNS))
     if colour:
-        images = images[:, list(COLOURS[colour])]
+        images = images[:, list(_COLOURS[colour])]
     return turned(images, TURNS[turn])
 
 
@@ -70,7 +71,7 @@ def at_most(encoder: Encoder, views: int) -> Encoder:
     """Limit an encoder to its first views: faster, and less accurate."""
     if views < 1:
         raise InputError(f"views is {views}", "use 1 or more", field="views")
-    whole = encoder.forward
+    whole = encoder.module
     if not isinstance(whole, SideBySide) or views >= whole.views:
         return encoder
     fewer = with_views(whole.module, views)
@@ -79,7 +80,7 @@ def at_most(encoder: Encoder, views: int) -> Encoder:
         encoder,
         name=f"views:{views}:{encoder.name}",
         dim=int(fewer.dim),  # type: ignore[arg-type]
-        forward=fewer,
+        forward=TorchForward(fewer, encoder.device),
         fingerprint=known.hexdigest(),
         parts={**encoder.parts, VIEWS: np.array([views], np.float32)},
     )
@@ -89,10 +90,11 @@ def load_views(rest: str, device: Device = "cpu") -> Encoder:
     """Load `views:V:NAME`: an encoder of several views with the first V of them."""
     count, colon, name = rest.partition(":")
     if not (count.isdecimal() and colon and name):
-        raise InputError(f"views:{rest} is not views:V:NAME", "write it as views:1:bases/savc")
-    encoder = load_encoder(name, device)
-    most = encoder.forward.views if isinstance(encoder.forward, SideBySide) else 1
+        detail = f"views:{rest} is not views:V:NAME"
+        raise InputError(detail, "write it as views:1:bases/savc", field="encoder")
+    encoder = load_plain(name, device)
+    most = encoder.module.views if isinstance(encoder.module, SideBySide) else 1
     if not 1 <= int(count) <= most:
         detail = f"views:{rest} asks for {count} views"
-        raise InputError(detail, f"{name} has {most}: use 1 to {most}")
+        raise InputError(detail, f"{name} has {most}: use 1 to {most}", field="views")
     return at_most(encoder, int(count))

@@ -14,16 +14,17 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from cala import storage
+from cala.core.rows import Array
 from cala.data.embedding_files import PART
-from cala.encoders.base import Encoder, from_module
+from cala.encoders.base import Encoder
 from cala.encoders.registry import ARCHITECTURES, Device
+from cala.encoders.torch_module import from_module
 from cala.encoders.transform import Transform
-from cala.encoders.views import MOST, VIEWS, with_views
+from cala.encoders.views import MOST_VIEWS, VIEWS, with_views
 from cala.errors import InputError
 from cala.files import reason, shown
-from cala.storage import Array
 
-BEFORE_KINDS = 1  # the format of files that were written before storage files had kinds
+_BEFORE_KINDS = 1  # the format of files that were written before storage files had kinds
 
 
 def save_encoder(
@@ -72,8 +73,9 @@ def _write(path: Path, meta: dict[str, Any], arrays: dict[str, Array], half: boo
                 arrays[name] = array.astype(np.float16)
         if not np.isfinite(arrays[name]).all():
             raise InputError(
-                f"{shown(path)} is not written: {name} holds NaN or infinity",
+                f"{shown(path)} was not written, because {name} holds NaN or infinity",
                 "the encoder is broken; train it again with a lower --lr",
+                code="not_finite",
             )
     storage.write(path, "encoder", meta, arrays)
 
@@ -97,6 +99,7 @@ def load_encoder_file(path: Path, name: str | None = None, device: Device = "cpu
             f"{shown(path)} does not describe its encoder ({reason(error)})",
             "use a file that `cala train` wrote",
             field="path",
+            code="bad_header",
         ) from error
     load_weights(module, tensors, shown(path), architecture)
     parts = {
@@ -117,7 +120,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
 
 def _old_meta(header: dict[str, str]) -> dict[str, Any]:
     meta: dict[str, Any] = json.loads(header.get("cala", "{}"))
-    if meta.pop("format") != BEFORE_KINDS:
+    if meta.pop("format") != _BEFORE_KINDS:
         raise ValueError("its format is not known")
     return meta
 
@@ -125,8 +128,9 @@ def _old_meta(header: dict[str, str]) -> dict[str, Any]:
 def _views(parts: dict[str, NDArray[np.float32]], path: Path) -> int:
     """How many views of an image the encoder was trained to look at."""
     given = parts.get(VIEWS, np.ones(1)).flatten().tolist()
-    if len(given) != 1 or given[0] not in range(1, MOST + 1):
-        raise InputError(f"{shown(path)} states {given} views of an image", f"use 1 to {MOST}")
+    if len(given) != 1 or given[0] not in range(1, MOST_VIEWS + 1):
+        detail = f"{shown(path)} states {given} views of an image"
+        raise InputError(detail, f"use 1 to {MOST_VIEWS}", field="views")
     return int(given[0])
 
 
@@ -159,7 +163,7 @@ def load_weights(
     faults += [f"it has {name} too" for name in sorted(given.keys() - own.keys())]
     if faults:
         detail = f"{source} does not hold weights of {architecture} ({faults[0]})"
-        raise InputError(detail, "use a file of that architecture")
+        raise InputError(detail, "use a file of that architecture", code="other_weights")
     module.load_state_dict({n: t.to(own[n].dtype) for n, t in given.items()}, strict=False)
 
 
@@ -181,5 +185,6 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             f"{shown(path)} cannot be read as weights ({why})",
             "use a .safetensors file, or a .pth file that holds the state_dict of a module",
             field="path",
+            code="unreadable_file",
         ) from error
     return {str(name).removeprefix("module."): tensor for name, tensor in found.items()}

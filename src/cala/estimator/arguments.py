@@ -70,7 +70,8 @@ def array(name: str, values: Any) -> NDArray[Any]:
         return np.asarray(untracked(values))
     except ValueError as error:  # lists of unequal length
         detail = f"{name} is not an array ({error})"
-        raise InputError(detail, "give rows of equal length", field=name) from None
+        fix = "give rows of equal length"
+        raise InputError(detail, fix, field=name, code="not_an_array") from None
 
 
 def untracked(X: Any) -> Any:
@@ -91,9 +92,8 @@ def fake_pool(
     """
     if fake is None:
         if pairs is not None or shots is not None:
-            raise InputError(
-                "pairs or fake_shots without fake", "give the fake classes too", field="pairs"
-            )
+            detail, fix = "pairs or fake_shots without fake", "give the fake classes too"
+            raise InputError(detail, fix, field="pairs", code="no_fakes")
         return None
     given = array("fake", fake)
     apart = np.arange(2 * given.shape[0] if given.ndim else 0).reshape(-1, 2)

@@ -35,9 +35,9 @@ class CalaClassifier(ClassifierMixin, BaseEstimator, GrowingClassifier):  # type
         "auto" holds out classes in turn and takes the simplest metric and shift that they support
         (see `report_`); or "nearest-mean", "la", "cala", "cala-plus", "HOST+la" and the like.
     preset : {None, "paper"}, default=None
-        "paper" is the paper's method: cosine metric, softmax inputs, its optimiser and numbers, and
-        one well-posed reading of Eq. 9, which `report_` states (`method="cala-literal"` has Eq. 9
-        as printed, and diverges). It overrides `method` and `metric`.
+        "paper" is CALA as in its paper: cosine metric, softmax inputs, its optimiser and numbers,
+        and Eq. 9 in a form that has a minimum, which `report_` states (`method="cala-literal"` has
+        Eq. 9 as printed, and diverges). It overrides `method` and `metric`.
     metric : {None, "cosine", "whitened"}, default=None
         None uses the method's own.
     scale : float or "auto", default="auto"

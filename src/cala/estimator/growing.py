@@ -8,15 +8,17 @@ from __future__ import annotations
 import copy
 import inspect
 import threading
+import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Self
 
-from cala.core.rejection import Rejection
-from cala.errors import InputError
+from cala.core.rejection import FEWEST_IMAGES, MOST_IMAGES, Rejection
+from cala.errors import FallbackWarning, InputError
 from cala.estimator.arguments import (
     array,
     check_adapted,
@@ -31,11 +33,10 @@ from cala.estimator.labels import find_label, given_labels, labels_like
 from cala.files import preview
 from cala.heads import BaseData, make_head
 from cala.heads.checks import check_features, check_number, check_operating_point, is_auto
-from cala.heads.rejection import fit_rejection
 from cala.registry import check_choice
 
 PRESETS = (None, "paper")
-PAPER = ("cala-literal", "cosine")  # method and metric
+_PAPER = ("cala-literal", "cosine")  # method and metric
 #: The one way preset="paper" departs from the text, whose own loss drives β to minus infinity.
 PAPER_LOSS = {"loss": "balanced", "rho": 0.0}
 PAPER_REPORT = {
@@ -45,6 +46,7 @@ PAPER_REPORT = {
 }
 PREDICT_ROWS = 8192  # at a time, or fewer so that embeddings and logits fit in the CPU cache
 FEWEST_ROWS, CACHED = 256, 2**19
+BASE_QUERIES = 15  # genuine images of a base class
 SWAPPING = threading.Lock()  # held for a comparison and an assignment, never while learning
 
 
@@ -144,7 +146,7 @@ class GrowingClassifier:
         draft.n_features_in_ = head.dim
         if head.adapted:
             head.set_operating_point(self.objective, self.max_base_loss)
-        draft._rejection = fit_rejection(head, data, novel=self.expected_novel)
+        draft._rejection = learn_rejection(data)
         draft._head, draft.classes_, draft._next_id = head, classes, len(classes)
         with SWAPPING:
             self.__dict__ = draft.__dict__
@@ -184,8 +186,10 @@ class GrowingClassifier:
         ids.update((name, self._next_id + i) for i, name in enumerate(new.tolist()))
         codes = np.array([ids[name] for name in names.tolist()])[inverse]
         head = self._head.fork().add(X, codes)
+        columns = np.searchsorted(head.classes, codes)
         return {
             "_head": head,
+            "_rejection": self._rejection.added(X, columns),
             "classes_": np.concatenate([self.classes_, new]),
             "_next_id": self._next_id + len(new),
         }
@@ -220,7 +224,45 @@ class GrowingClassifier:
             head = self._head.fork().forget(self._head.classes[column])
         except InputError as error:  # heads know classes by number only
             raise InputError(f"cannot forget {label!r}", error.fix, code=error.code) from None
-        return {"_head": head, "classes_": np.delete(self.classes_, column)}
+        rejection = self._rejection.without(column)
+        classes = np.delete(self.classes_, column)
+        return {"_head": head, "_rejection": rejection, "classes_": classes}
+
+    def remove(self, X: Any, label: Any) -> Self:
+        """Take rows out of the mean of their class.
+
+        What `fit` learned from all base rows together, such as the metric, stays.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            Embeddings that the class has learned from; at least one other must remain.
+        label : str or number
+            Their class, one of `classes_`.
+
+        Returns
+        -------
+        self
+
+        Examples
+        --------
+        >>> from cala import CalaClassifier
+        >>> X = [[1, 0, 0], [1, 0.1, 0], [0, 1, 0], [0.1, 1, 0]]
+        >>> model = CalaClassifier("nearest-mean").fit(X, ["a", "a", "b", "b"])
+        >>> model.remove([[0.1, 1, 0]], "b").n_shots_
+        array([2, 1])
+        """
+        return self._change(lambda now: now._removed(X, label))
+
+    def _removed(self, X: Any, label: Any) -> dict[str, Any]:
+        column = self._column_of(label, "remove from")
+        rows = check_features(self._rows(X))
+        try:
+            head = self._head.fork().remove(rows, self._head.classes[column])
+            return {"_head": head, "_rejection": self._rejection.removed(rows, column)}
+        except InputError as error:  # heads know classes by number only
+            detail = f"cannot remove rows of {label!r}"
+            raise InputError(detail, error.fix, code=error.code) from None
 
     def rename(self, old: Any, new: Any) -> Self:
         """Give a class another label; nothing else changes.
@@ -308,7 +350,8 @@ class GrowingClassifier:
             now = copy.copy(self)
             new = changed(now)
             with SWAPPING:
-                if self._head is now._head and self.classes_ is now.classes_:
+                same = self._head is now._head and self._rejection is now._rejection
+                if same and self.classes_ is now.classes_:
                     self.__dict__ = {**self.__dict__, **new}
                     return self
 
@@ -425,8 +468,8 @@ class GrowingClassifier:
         Returns
         -------
         ndarray of shape (n,)
-            p-values: roughly the share of genuine images of that class that fit no better, or 1 if
-            this is not known. They do not depend on the operating point or on β.
+            p-values: roughly the share of genuine images that fit no better, or 1 if this is not
+            known. They depend neither on the method nor on the operating point.
 
         Examples
         --------
@@ -437,10 +480,55 @@ class GrowingClassifier:
         (4,)
         """
         now = copy.copy(self)
-        host = now._fitted_head().host
-        logits = (host.unit_logits(unit) for unit in now._embedded(X))
-        counts, n_base = host.table.counts, host.n_base
-        return np.concatenate([now._rejection.p_values(z, counts, n_base) for z in logits])
+        return np.concatenate([now._rejection.p_values(rows) for rows in now._checked_rows(X)])
+
+    def reject(self, X: Any) -> Self:
+        """Learn rows that belong to no class: images like them are called unknown more readily.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            Embeddings.
+
+        Returns
+        -------
+        self
+
+        Examples
+        --------
+        >>> from cala import CalaClassifier
+        >>> X = [[1, 0, 0], [1, 0.1, 0], [0, 1, 0], [0.1, 1, 0]]
+        >>> model = CalaClassifier("nearest-mean").fit(X, ["a", "a", "b", "b"])
+        >>> model.reject([[0.0, 0.1, 1.0]]).classes_
+        array(['a', 'b'], dtype='<U1')
+        """
+        return self._change(lambda now: now._rejecting(X))
+
+    def _rejecting(self, X: Any) -> dict[str, Any]:
+        rejection = self._rejection
+        for rows in self._checked_rows(X):
+            rejection = rejection.rejecting(rows)
+        return {"_rejection": rejection}
+
+    def keep_rejected(self, other: GrowingClassifier) -> Self:
+        """Take over the rows that another classifier of the same encoder has rejected."""
+        rejected = other.rejection_.rejected
+        return self._change(lambda now: {"_rejection": replace(now.rejection_, rejected=rejected)})
+
+    def expect_spread(self, spread: float) -> Self:
+        """Tell how far images of a class scatter with this encoder, for `familiarity`.
+
+        Parameters
+        ----------
+        spread : float
+            `cala.core.rejection.Rejection.spread`, as `benchmarks/unknowns.py --spread` measures
+            it; 0 if it is not known.
+
+        Returns
+        -------
+        self
+        """
+        return self._change(lambda now: {"_rejection": replace(now.rejection_, spread=spread)})
 
     def is_unknown(self, X: Any, rate: float = 0.05) -> NDArray[np.bool_]:
         """Find the rows that no class fits.
@@ -450,8 +538,7 @@ class GrowingClassifier:
         X : array of shape (n, d)
             Embeddings.
         rate : float, default=0.05
-            Share of genuine images, of base and of few-shot classes alike, that may be called
-            unknown.
+            Fraction of images of the classes, base and few-shot alike, that may be called unknown.
 
         Returns
         -------
@@ -474,7 +561,12 @@ class GrowingClassifier:
         return (head.unit_logits(unit) for unit in self._embedded(X))
 
     def _embedded(self, X: Any) -> Iterator[NDArray[Any]]:
-        """Yield embedded rows, some at a time.
+        """Yield embedded rows, some at a time."""
+        head = self._fitted_head()
+        return (head.embed(rows) for rows in self._checked_rows(X))
+
+    def _checked_rows(self, X: Any) -> Iterator[NDArray[Any]]:
+        """Yield rows, some at a time.
 
         Call it on a copy, whose head stays the same from the first rows to the last.
         """
@@ -482,7 +574,7 @@ class GrowingClassifier:
         X = check_features(self._rows(X), dim=head.dim, dtype=head.dtype)
         cached = CACHED // max(len(head.classes), head.dim)
         size = min(PREDICT_ROWS, max(FEWEST_ROWS, cached))
-        return (head.embed(X[start : start + size]) for start in range(0, len(X), size))
+        return (X[start : start + size] for start in range(0, len(X), size))
 
     # A head never changes once it is in place, so reading it once gives one consistent state.
 
@@ -552,7 +644,7 @@ class GrowingClassifier:
         X, y = check_features(array("X", X)), np.asarray(y)
         if y.shape != X.shape[:1]:
             fix = f"give one label for each of {len(X)} rows"
-            raise InputError(f"y has shape {y.shape}", fix, field="y")
+            raise InputError(f"y has shape {y.shape}", fix, field="y", code="wrong_shape")
         return X, y
 
     def _rows(self, X: Any) -> NDArray[Any]:
@@ -563,7 +655,7 @@ class GrowingClassifier:
 
     def _make_head(self) -> Any:
         check_choice("preset", self.preset, PRESETS)
-        method, metric = PAPER if self.preset == "paper" else (self.method, self.metric)
+        method, metric = _PAPER if self.preset == "paper" else (self.method, self.metric)
         adapter: dict[str, Any] = {
             "novel": whole_number("expected_novel", self.expected_novel),
             "objective": self.objective,
@@ -577,3 +669,17 @@ class GrowingClassifier:
         check_frozen(method)
         seed = seed_of(self.random_state)
         return make_head(method, metric=metric, seed=seed, adapter=adapter, **scale)
+
+
+def learn_rejection(data: BaseData) -> Rejection:
+    """What base classes look like, to tell when an image is of none."""
+    rng = np.random.default_rng(0)
+    drawn = data.rows.where(data.queries).draw(BASE_QUERIES, rng).thinned(MOST_IMAGES, rng)
+    if len(drawn) >= FEWEST_IMAGES:
+        return Rejection.of(data.features, data.columns, drawn)
+    message = (
+        f"{len(drawn)} base images can be judged by others of their class, which is too few: "
+        "nothing will be called unknown; give at least two images per base class"
+    )
+    warnings.warn(FallbackWarning(message, "nothing_unknown"), stacklevel=3)
+    return Rejection.off()

@@ -13,7 +13,9 @@ from cala.errors import InputError
 Labels = NDArray[Any]
 
 #: In the order in which they are looked for: a bool is a number too.
-KINDS: dict[str, Any] = {"strings": str, "booleans": (bool, np.bool_), "numbers": numbers.Real}
+_KINDS: dict[str, Any] = {"strings": str, "booleans": (bool, np.bool_), "numbers": numbers.Real}
+
+USE_STRINGS = "use strings for all classes, such as [str(label) for label in y]"
 
 
 def given_labels(y: Any) -> Any:
@@ -49,14 +51,16 @@ def labels_like(y: Labels, classes: Labels) -> Labels:
     for before, after in zip(y.tolist(), cast.tolist(), strict=True):
         if before != after:
             raise InputError(
-                f"label {before!r} cannot be kept as {classes.dtype}, the type of the labels that "
-                "fit was given: use another label, or fit with labels of a wider type"
+                f"label {before!r} cannot be kept as {classes.dtype}, the type of fit's labels",
+                "use another label, or fit with labels of a wider type",
+                field="y",
+                code="label_type",
             )
     return cast
 
 
 def find_label(label: Any, classes: Labels) -> int | None:
-    """Where a label stands among classes (C,); None if it does not, or is of another kind."""
+    """The column of a label among classes (C,); None if it is unknown or of another kind."""
     try:
         one = given_labels([label])
     except InputError:
@@ -79,24 +83,29 @@ def _kind(dtype: np.dtype[Any]) -> str:
 
 def _kind_of(label: Any, row: int) -> str:
     if isinstance(label, bytes):
-        raise InputError("labels are bytes: decode them to strings, such as label.decode()")
+        fix = "decode them to strings, such as label.decode()"
+        raise InputError("labels are bytes", fix, field="y", code="label_type")
     # pandas has missing values of its own, which are neither None nor NaN.
     unknown = label is None or type(label).__name__ in ("NAType", "NaTType")
     if unknown or (isinstance(label, numbers.Real) and label != label):
-        raise InputError(f"the label of row {row} is {label!r}: give every row a label")
-    for kind, types in KINDS.items():
+        detail = f"the label of row {row} is {label!r}"
+        raise InputError(detail, "give every row a label", field="y", code="no_label")
+    for kind, types in _KINDS.items():
         if isinstance(label, types):
             return kind
     raise InputError(
-        f"the label of row {row} is {label!r}, a {type(label).__name__}: labels are strings or "
-        "whole numbers"
+        f"the label of row {row} is {label!r}, a {type(label).__name__}",
+        "use strings or numbers",
+        field="y",
+        code="label_type",
     )
 
 
 def _strings(labels: list[str]) -> Labels:
     for label in labels:
         if label.endswith("\0"):  # NumPy drops these, and two labels would become one
-            raise InputError(f"label {label!r} ends with a null character: remove it")
+            detail = f"label {label!r} ends with a null character"
+            raise InputError(detail, "remove it", field="y", code="null_character")
     return np.array(labels, dtype=str)
 
 
@@ -107,22 +116,17 @@ def _numbers(labels: list[Any]) -> Labels:
         try:
             typed = np.array([int(label) for label in labels], dtype=np.uint64)
         except OverflowError:
-            raise InputError(
-                f"labels from {min(labels)} to {max(labels)} do not fit into 64 bits: use strings, "
-                "such as [str(label) for label in y]"
-            ) from None
+            detail = f"labels from {min(labels)} to {max(labels)} do not fit into 64 bits"
+            raise InputError(detail, USE_STRINGS, field="y", code="label_type") from None
     for label, kept in zip(labels, typed.tolist(), strict=True):
         if label != kept:
-            raise InputError(
-                f"label {label!r} becomes {kept!r} beside the others: use whole numbers only, or "
-                "strings, such as [str(label) for label in y]"
-            )
+            detail = f"label {label!r} would become {kept!r} beside the others"
+            fix = f"use whole numbers only, or {USE_STRINGS}"
+            raise InputError(detail, fix, field="y", code="label_type")
     return typed
 
 
 def _mixed(kinds: set[str]) -> InputError:
-    first, second = [kind for kind in KINDS if kind in kinds][:2]
-    return InputError(
-        f"labels mix {first} and {second}: use one type for all classes, such as "
-        "[str(label) for label in y]"
-    )
+    first, second = [kind for kind in _KINDS if kind in kinds][:2]
+    detail = f"labels mix {first} and {second}"
+    return InputError(detail, USE_STRINGS, field="y", code="mixed_labels")

@@ -40,7 +40,7 @@ def classifier_state(model: GrowingClassifier) -> ClassifierState:
         },
         "tensors": {
             **{f"head.{name}": array for name, array in head["tensors"].items()},
-            **{f"rejection.{name}": array for name, array in vars(model.rejection_).items()},
+            **{f"rejection.{name}": array for name, array in model.rejection_.arrays().items()},
         },
     }
 
@@ -54,7 +54,7 @@ def restore_classifier(state: Mapping[str, Any]) -> GrowingClassifier:
     model = GrowingClassifier(**config)
     head: Any = {**meta["head"], "tensors": part_of(tensors, "head.")}
     model._head = restore_head(head)
-    model._rejection = Rejection(**part_of(tensors, "rejection."))
+    model._rejection = Rejection.restored(part_of(tensors, "rejection."))
     model.classes_ = np.array(meta["classes"], dtype=meta["labels"])
     if len(model.classes_) != len(model._head.classes):
         raise InputError("the classifier's names and columns differ in number")

@@ -19,24 +19,25 @@ import torch
 
 from cala import __version__
 from cala.core.rows import Array
-from cala.encoders.base import Encoder, import_extra, one_line
-from cala.encoders.onnx_loader import Forward
+from cala.encoders.base import Encoder, wrap_errors
+from cala.encoders.onnx_loader import Forward, open_session
 from cala.errors import InputError
 from cala.export.graph import build_graph, in_half_precision
 from cala.export.modules import Tail
+from cala.extras import import_extra
 from cala.files import atomic, reason, shown
 from cala.heads import Head, restore_head
 from cala.model import Model
 
-FORMAT = 1
+_FORMAT = 1
 KEY = "cala"
-ABOUT = (
+_ABOUT = (
     "Classifies photos and can learn new classes. `images`: RGB, resized and cropped as the "
     "metadata says. `logits` = `embedding` @ `weights`.T + `bias`. `new_weight` and `new_bias`: "
     "the batch read as photos of one new class; append them to `weights` and `bias`."
 )
-IMAGES = 3
-SHOTS = (1, 2, 5, 20)
+_IMAGES = 3
+_SHOTS = (1, 2, 5, 20)
 TOLERANCE = 1e-3
 HALF_TOLERANCE = 0.05  # of a half-precision network; 0.0045 was seen on a tiny one
 
@@ -80,8 +81,7 @@ def export_onnx(model: Model, path: str | os.PathLike[str], *, force: bool = Fal
     """
     target = Path(path)
     table = _check_target(target, force)
-    for needed in ("onnx", "onnxruntime"):
-        import_extra(needed, "onnx")
+    import_extra("onnx", "export")
     current, encoder = model.current, model.encoder
     own = encoder.forward.path if isinstance(encoder.forward, Forward) else None
     if own is not None and own.exists() and target.exists() and os.path.samefile(own, target):
@@ -94,11 +94,9 @@ def export_onnx(model: Model, path: str | os.PathLike[str], *, force: bool = Fal
     proto = build_graph(encoder, head, tail)
     opset = next(o.version for o in proto.opset_import if o.domain in ("", "ai.onnx"))
     _describe(proto, model, encoder, opset)
-    try:
+    detail = f"{shown(encoder.name)} does not fit into one file of ONNX"  # protobuf ends at 2 GB
+    with wrap_errors(detail, "use a smaller encoder", "too_large", "encoder"):
         data = proto.SerializeToString()
-    except Exception as error:  # protobuf ends at 2 GB
-        detail = f"{shown(encoder.name)} does not fit into one file of ONNX ({one_line(error)})"
-        raise InputError(detail) from error
     difference = check_graph(data, encoder, head, tail)
     names = np.array(current.names, dtype=str)
     try:
@@ -108,21 +106,22 @@ def export_onnx(model: Model, path: str | os.PathLike[str], *, force: bool = Fal
                 np.savez(file, weights=weights, bias=bias, classes=names)
     except OSError as error:
         detail = f"{shown(target)} cannot be written ({reason(error)})"
-        raise InputError(detail, field="path") from error
+        raise InputError(detail, field="path", code="not_written") from error
     return Exported(target, table, len(names), len(data), opset, difference)
 
 
 def _check_target(target: Path, force: bool) -> Path:
     """The table's path, after everything that can be wrong with the target."""
     if target.suffix != ".onnx":
-        raise InputError(f"{shown(target)} should end in .onnx", field="path")
+        raise InputError(f"{shown(target)} does not end in .onnx", "rename it", field="path")
     table = target.with_suffix(".npz")
     if not target.parent.is_dir():
         detail = f"{shown(target.parent)} is not a directory"
-        raise InputError(detail, "create it", field="path")
+        raise InputError(detail, "create it", field="path", code="no_folder")
     for path in (target, table):
         if path.is_dir():
-            raise InputError(f"{shown(path)} is a folder", "choose another name", field="path")
+            detail = f"{shown(path)} is a folder"
+            raise InputError(detail, "choose another name", field="path", code="is_folder")
         if path.exists() and not force:
             fix = "replace it with --force (force=True in Python), or choose another name"
             raise InputError(f"{shown(path)} already exists", fix, field="path", code="exists")
@@ -136,7 +135,7 @@ def _describe(proto: Any, model: Model, encoder: Encoder, opset: int) -> None:
     """Write what the file says about itself into an `onnx.ModelProto`, under the key `cala`."""
     current = model.current
     card = {
-        "format": FORMAT,
+        "format": _FORMAT,
         "cala": __version__,
         "model_version": model.version,
         "opset": opset,
@@ -157,7 +156,7 @@ def _describe(proto: Any, model: Model, encoder: Encoder, opset: int) -> None:
     }
     proto.producer_name, proto.producer_version = "cala", __version__
     proto.model_version = model.version
-    proto.graph.name, proto.doc_string = "cala", ABOUT
+    proto.graph.name, proto.doc_string = "cala", _ABOUT
     del proto.metadata_props[:]
     proto.metadata_props.add(key=KEY, value=json.dumps(card, ensure_ascii=False))
 
@@ -174,9 +173,9 @@ def without_folders(uri: str) -> str:
 
 
 def check_tail(tail: Tail, head: Head) -> None:
-    """Refuse a head that works in another way than what stands behind the encoder."""
+    """Refuse a head whose formulas differ from those of `Tail`."""
     draw = np.random.default_rng(0)
-    for shots in SHOTS:
+    for shots in _SHOTS:
         rows = draw.normal(size=(shots, head.dim)).astype(np.float32)
         rows += 3 * draw.normal(size=head.dim).astype(np.float32)  # a class of its own
         unit = head.embed(rows.astype(head.dtype))
@@ -198,32 +197,26 @@ def check_graph(data: bytes, encoder: Encoder, head: Head, tail: Tail) -> float:
 
     A new class is made from one of the images, and from all of them.
     """
-    onnx = import_extra("onnx", "onnx")
-    runtime = import_extra("onnxruntime", "onnx")
+    onnx = import_extra("onnx", "export")
     size = encoder.transform.size
     draw = np.random.default_rng(0)
-    images = draw.integers(0, 256, (IMAGES, size, size, 3), dtype=np.uint8)
-    options = runtime.SessionOptions()
-    options.log_severity_level = 3
-    options.intra_op_num_threads = torch.get_num_threads()
-    try:
+    images = draw.integers(0, 256, (_IMAGES, size, size, 3), dtype=np.uint8)
+    with wrap_errors("the exported graph does not run", code="does_not_run"):
         onnx.checker.check_model(data)
-        session = runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        session = open_session(data)
         outputs = ["logits", "new_weight", "new_bias"]
         found = session.run(outputs, {"images": images})
         found += session.run(outputs, {"images": images[:1]})
-    except Exception as error:  # onnxruntime has an error class for every cause
-        raise InputError(f"the graph does not run ({one_line(error)})") from error
-    inputs = encoder.transform.normalise(torch.from_numpy(images).to(encoder.device))
+    inputs = encoder.transform.normalise(images)
     features = encoder.encode(inputs, "flip" if tail.mirrored else "none")
-    unit = head.embed(features.numpy().astype(head.dtype))
+    unit = head.embed(features.astype(head.dtype))
     expected = [head.unit_logits(unit), *head.new_row(unit)]
     expected += [expected[0][:1], *head.new_row(unit[:1])]
     off = _apart(found, expected)
     if not off <= (HALF_TOLERANCE if in_half_precision(encoder) else TOLERANCE):
         raise InputError(
-            f"the graph and cala disagree by {off:.2g} on images of noise: the encoder "
-            f"{shown(encoder.name)} does something that ONNX cannot follow",
+            f"the exported graph differs from cala by {off:.2g} on random images: the encoder "
+            f"{shown(encoder.name)} does something that ONNX cannot express",
             code="disagree",
         )
     return off

@@ -1,4 +1,4 @@
-"""What stands before and behind the encoder in the graph, as torch modules that can be traced.
+"""The parts of the graph before and after the encoder, as torch modules that can be traced.
 
 The row that shots of a new class add to the table follows the formulas of `Head.new_row`, on
 tensors: prototype (Eq. 2), similarity to base (Eq. 6), adapter (Eq. 7) and shift (Eq. 8).
@@ -15,12 +15,12 @@ from torch import Tensor, nn
 
 from cala.core.cala import TINY
 from cala.core.rows import Array
-from cala.encoders.base import pooled
+from cala.encoders.torch_module import pooled
 from cala.encoders.transform import Transform
 from cala.errors import InputError
 from cala.heads import Head
 
-Step = Callable[[Tensor], Tensor]
+_Step = Callable[[Tensor], Tensor]
 
 
 def unit_length(x: Tensor) -> Tensor:
@@ -109,12 +109,12 @@ class NewClass(nn.Module):
         return (self.scale * unit_length(prototype)).float(), shift.float()
 
 
-def _prototype(host: Head) -> Step:
+def _prototype(host: Head) -> _Step:
     """From the mean (1, d) of the shots to the prototype (1, d).
 
     A head whose prototype is not the mean says so by a method `torch_prototype`.
     """
-    own: Step | None = getattr(host, "torch_prototype", None)
+    own: _Step | None = getattr(host, "torch_prototype", None)
     if own is not None:
         return own
     if host.name == "teen":
@@ -144,10 +144,10 @@ class Shift(nn.Module):
             if name.startswith(prefix)
         }
         self.recipe: Any = head.trained_as  # type: ignore[attr-defined]
-        if self.recipe.adapter not in ADAPTERS:
+        if self.recipe.adapter not in ADAPTER_FORMULAS:
             detail = f"an adapter of the kind {self.recipe.adapter} has no form in ONNX"
             raise InputError(detail, field="method", code="no_onnx_form")
-        self.beta, self.arrays = ADAPTERS[self.recipe.adapter], arrays
+        self.beta, self.arrays = ADAPTER_FORMULAS[self.recipe.adapter], arrays
         self.base = _tensor(state["tensors"]["reference"])
         self.gamma, self.delta = float(state["meta"]["gamma"]), float(state["meta"]["delta"])
 
@@ -194,7 +194,7 @@ def _summary(shift: Shift, similarity: Tensor, total: Tensor, shots: Tensor) -> 
     return (shift.clamped((values - mean) / spread) * weight).sum(0, keepdim=True) + bias
 
 
-ADAPTERS = {"none": _none, "scalar": _scalar, "mlp": _mlp, "summary": _summary}
+ADAPTER_FORMULAS = {"none": _none, "scalar": _scalar, "mlp": _mlp, "summary": _summary}
 
 
 def _tensor(array: Array) -> Tensor:

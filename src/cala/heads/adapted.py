@@ -13,6 +13,7 @@ from cala.core.calibration import Temperature
 from cala.core.operating_point import pseudo_trade_off
 from cala.core.rows import Array
 from cala.heads.adapter_training import AdapterRecipe, train_adapter
+from cala.heads.base import Head
 from cala.heads.base_data import BaseData
 from cala.heads.wrapper import BaseReference, HeadWrapper, warn_of_base_queries
 
@@ -47,22 +48,28 @@ class AdaptedHead(HeadWrapper):
         self._kept = BaseReference.of(self._host, data)
 
     def add_unit(self, unit: Array, labels: Array) -> Self:
-        host = self._host.fork().add_unit(unit, labels)
-        base, old, now = self.n_base, len(self.beta), len(host.classes)
         again = set(labels.tolist()).intersection(self.classes)  # most often none
-        known = [i for i in range(old) if self.classes[i] in again] if again else []
+        known = [i for i, label in enumerate(self.classes) if label in again] if again else []
+        return self._with_host(self._host.fork().add_unit(unit, labels), known)
+
+    def remove(self, features: Array, label: int) -> Self:
+        host = self._host.fork().remove(features, label)
+        return self._with_host(host, [self.classes.index(label)])
+
+    def _with_host(self, host: Head, known: Sequence[int]) -> Self:
+        """Take a host in which these columns have changed and later ones are new."""
+        base, old, now = self.n_base, len(self.beta), len(host.classes)
         changed = np.array([*(i for i in known if i >= base), *range(old, now)], dtype=np.int64)
-        beta = np.zeros(now, self.dtype)
-        beta[:old] = self.beta
+        beta = np.pad(self.beta, (0, now - old))
         if len(changed):
             prototypes, table = host.prototypes_at(changed), host.table.at(changed)
             beta[changed] = self.adapter(ClassContext.of(prototypes, table, self._reference))
-        grown = self.fork()
-        grown._host, grown.beta = host, beta
+        other = self.fork()
+        other._host, other.beta = host, beta
         if any(i < base for i in known):
-            grown._kept = self._kept.refreshed(host)
-        grown._follow()
-        return self._become(grown)
+            other._kept = self._kept.refreshed(host)
+        other._follow()
+        return self._become(other)
 
     @property
     def shift(self) -> Array:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.random import Generator
 
 from cala.core._memory import embedded_rows
-from cala.core.adapters import INPUTS, KINDS, OPTIMISERS, Adapter
+from cala.core.adapters import ADAPTER_KINDS, INPUTS, OPTIMISERS, Adapter
 from cala.core.cala import (
     LOSSES,
     AdapterLoss,
@@ -49,7 +49,7 @@ class AdapterRecipe:
     Parameters
     ----------
     adapter : str
-        The kind, a name in `cala.core.adapters.KINDS`.
+        The kind, a name in `cala.core.adapters.ADAPTER_KINDS`.
     guarded : bool
         Use it only if held-out classes support it; see `cala.heads.auto.AutoHead`.
     host, metric : str
@@ -114,8 +114,8 @@ class AdapterRecipe:
     keep_spread: bool = True
 
     def __post_init__(self) -> None:
-        check_choice("adapter kind", self.adapter, KINDS)
-        check_choice("adapter input", self.inputs, INPUTS)
+        check_choice("adapter kind", self.adapter, ADAPTER_KINDS, "adapter")
+        check_choice("adapter input", self.inputs, INPUTS, "inputs")
         check_choice("loss", self.loss, LOSSES)
         check_choice("optimiser", self.optimiser, OPTIMISERS)
         for name in ("novel", "way", "queries", "episodes", "epochs", "steps"):
@@ -125,7 +125,7 @@ class AdapterRecipe:
 
     def make(self, n_base: int, rng: Generator) -> Adapter:
         """An untrained adapter for B base classes."""
-        return KINDS[self.adapter](self, n_base, rng)
+        return ADAPTER_KINDS[self.adapter](self, n_base, rng)
 
     def plan(self, n_base: int) -> EpisodePlan:
         """The episode to aim for with B base classes, within `MAX_FAKES` and `MAX_QUERIES`."""
@@ -150,8 +150,7 @@ class AdapterRecipe:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> AdapterRecipe:
         known: dict[str, Any] = {f.name: values[f.name] for f in fields(cls) if f.name in values}
-        known.update((k, tuple(v)) for k, v in known.items() if isinstance(v, list))
-        return cls(**known)
+        return cls(**{**known, **{k: tuple(v) for k, v in known.items() if isinstance(v, list)}})
 
 
 LA = AdapterRecipe(adapter="scalar", gamma=1.0, episodes=30, heldout_episodes=10)
@@ -164,7 +163,7 @@ CALA_PLUS = replace(_LINEAR, host="calibrated-mean", metric="whitened")
 AUTO = replace(LA, guarded=True, metric="auto", shots=MANY_SHOTS, episodes=20, heldout_episodes=20)
 ADAPTERS.add("la", LA, "LA-fscil (Eq. 5): one learned shift for all novel classes")
 ADAPTERS.add("cala", CALA, "CALA (Eq. 6-9): an MLP on similarity to base gives each its own")
-ADAPTERS.add("cala-literal", CALA_LITERAL, "the paper to the letter; Eq. 9 as printed diverges")
+ADAPTERS.add("cala-literal", CALA_LITERAL, "CALA as printed, to the letter: Eq. 9 diverges")
 ADAPTERS.add("cala-plus", CALA_PLUS, "CALA with tightness and number of shots, linear, whitened")
 ADAPTERS.add("auto", AUTO, "default: the simplest metric and shift that held-out classes support")
 
@@ -258,8 +257,8 @@ class _Stage:
             np.concatenate([base.columns, n_base + draw.query_of]),
             np.concatenate([members, np.full(len(fake), -1)]),
         )
-        played, sampled = self._sessions(pool, draw), SAMPLED * part
-        return play(self.head, played, queries, self.base, sampled=sampled)
+        sessions = self._sessions(pool, draw)
+        return play(self.head, sessions, queries, self.base, sampled=SAMPLED * part)
 
     def _sessions(self, pool: FakePool, draw: EpisodeDraw) -> Iterator[Session]:
         """N fake classes at a time; all at once if the head's columns do not interact."""

@@ -42,19 +42,19 @@ from cala.heads.table import TableHead
 from cala.heads.wrapper import warn_of_base_queries
 from cala.metrics import harmonic
 
-GROUPS = 3  # groups of base classes, each held out in turn
+_GROUPS = 3  # groups of base classes, each held out in turn
 FEWEST_REPEATS = 2  # a repeat holds out every class once
 HELD_OUT, MOST_REPEATS = 60, 12  # classes to hold out in all, and the most repeats
 JUDGES, FOLDS = 12, 4  # trials that judge shifts: fewer, since shifts take longer to learn
 CAUTION = 0.5  # share of a shift that is used if `holdout` is not given
 QUERY_SHARE = 0.2  # share of the rows of classes that are not held out
 ROWS_PER_CLASS = 100  # the most that a trial uses
-SHOTS = (5, 2, 10)  # of held-out classes, in turn, if any number of shots may come
+_SHOTS = (5, 2, 10)  # of held-out classes, in turn, if any number of shots may come
 RIDGE = 1e-2
 TIE = 1e-9
 MIXED_ROWS, MIXED_RATIO = 1000, 20.0
 
-Objective = Callable[[Episode, Array], float]
+_Objective = Callable[[Episode, Array], float]
 
 
 class AutoReport(TypedDict):
@@ -104,7 +104,7 @@ class AutoHead(AdaptedHead):
             values = {
                 (host, name): own.worth(recipe, value, caution)
                 for host, own in enumerate(trials)
-                for name, recipe in SHIFTS.items()
+                for name, recipe in _SHIFTS.items()
             }
             metrics = [host.metric_name for host in hosts]
             chosen, shift = _choice(values, metrics, [own.advantage(value) for own in trials])
@@ -114,7 +114,7 @@ class AutoHead(AdaptedHead):
             evidence = "base classes alone"
             values, chosen, shift = {}, len(hosts) - 1 if _mixed_units(data) else 0, "none"
         judged = trials[chosen].judged
-        recipe = replace(SHIFTS[shift], novel=self.recipe.novel, shots=self.recipe.shots)
+        recipe = replace(_SHIFTS[shift], novel=self.recipe.novel, shots=self.recipe.shots)
         adapter = _trained(recipe, trials[chosen].learned)
         fitted._host = hosts[chosen]
         curve = judged or self._fake_trials(fitted._host, data).judged
@@ -142,19 +142,19 @@ class AutoHead(AdaptedHead):
         """Episodes that hold out groups of base classes; they are cross-validated."""
         rng = np.random.default_rng(self.seed)
         rows = data.rows.draw(ROWS_PER_CLASS, rng)
-        numbers = SHOTS if self.recipe.shots == MANY_SHOTS else self.recipe.shots
+        numbers = _SHOTS if self.recipe.shots == MANY_SHOTS else self.recipe.shots
         episodes: list[Episode] = []
         repeats = min(max(FEWEST_REPEATS, round(HELD_OUT / data.n_base)), MOST_REPEATS)
         for repeat in range(repeats):
             shots = numbers[repeat % len(numbers)]
-            groups = np.array_split(rng.permutation(data.n_base), min(GROUPS, data.n_base))
+            groups = np.array_split(rng.permutation(data.n_base), min(_GROUPS, data.n_base))
             found = [_trial(host, data, rows, held, shots, rng) for held in groups]
             episodes += [episode for episode in found if episode is not None]
         return Trials(episodes, episodes, JUDGES)
 
 
 #: Shifts to choose from, the simplest first; the last is cala-plus's adapter with one ridge.
-SHIFTS = {
+_SHIFTS = {
     "none": replace(LA, adapter="none"),
     "one": LA,
     "class-aware": replace(CALA_PLUS, ridges=(RIDGE,)),
@@ -173,7 +173,7 @@ class Trials:
     judged: list[Episode]
     most: int
 
-    def worth(self, recipe: AdapterRecipe, value: Objective, caution: float) -> list[float]:
+    def worth(self, recipe: AdapterRecipe, value: _Objective, caution: float) -> list[float]:
         """The score on each judging episode of an adapter that has not learned from it.
 
         caution : share of the shift that is used
@@ -190,7 +190,7 @@ class Trials:
                 found[i] = value(judges[i], shift)
         return found.tolist()
 
-    def advantage(self, value: Objective) -> float:
+    def advantage(self, value: _Objective) -> float:
         """How much higher the host alone scores on all episodes than on the first `most`."""
         alone = [value(e, np.zeros(len(e.context))) for e in self.judged]
         return float(np.mean(alone) - np.mean(alone[: self.most]))
@@ -287,7 +287,7 @@ def _mixed_units(data: BaseData) -> bool:
     return bool(spread.max() > MIXED_RATIO * np.median(spread))
 
 
-def _objective(objective: str, max_base_loss: float | None) -> Objective:
+def _objective(objective: str, max_base_loss: float | None) -> _Objective:
     """A function that scores an episode after a shift (F,) of its novel columns."""
 
     def value(episode: Episode, shift: Array) -> float:

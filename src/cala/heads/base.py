@@ -139,6 +139,11 @@ class Head(ABC):
         features = self._checked("add", features)
         return self.add_unit(self.embed(features), check_labels(labels, len(features)))
 
+    def remove(self, features: Array, label: int) -> Self:
+        """Take embeddings (n, d) that a class was made of out of its mean; some must remain."""
+        detail = f"{self.host.name} cannot take single images out of a class"
+        raise InputError(detail, "forget the class and add it again", code="not_removable")
+
     def logits(self, features: Array) -> Array:
         """Logits over the seen classes in order of arrival: (n, d) -> (n, C)."""
         return self.unit_logits(self.embed(self._checked("logits", features)))
@@ -149,7 +154,8 @@ class Head(ABC):
 
     def _check_fitted(self, call: str) -> None:
         if not self.classes:
-            raise StateError(f"{call} before fit_base", "fit the base classes first")
+            detail = f"{call} was called before fit_base"
+            raise StateError(detail, "fit the base classes first", code="not_fitted")
 
     @property
     def prototypes(self) -> Array:

@@ -1,4 +1,4 @@
-"""The base session as one thing: embeddings, classes, fake classes, and who may judge them."""
+"""What a base session learns from, and which heads can score its rows without bias."""
 
 from __future__ import annotations
 
@@ -101,14 +101,12 @@ class BaseData:
 
     def scorers(self, head: Head) -> list[Scorer]:
         """`head.scorers` of the head that was fitted last, computed once."""
-        # A head that becomes another one shares its attributes: they tell who it is.
+        # `Head._become` hands over the attributes, so their dict identifies a fitted head.
         if self._scorers[0] is not head.__dict__:
             self._scorers = (head.__dict__, head.scorers(self))
         return self._scorers[1]
 
-    def fake_pool(
-        self, pairs: int, images: int, rng: Generator, keep_spread: bool = True
-    ) -> FakePool:
+    def fake_pool(self, pairs: int, images: int, rng: Generator, keep_spread: bool) -> FakePool:
         """The fake classes that were given, or about pairs × images mixed from the embeddings."""
         if self.fakes is not None:
             return self.fakes

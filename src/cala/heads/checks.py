@@ -16,6 +16,7 @@ from cala.files import preview
 from cala.registry import check_choice
 
 SQUARABLE = 1e15  # squares of larger numbers overflow float32, those of its inverse vanish
+PLURALS = {"X": "embeddings", "fake": "fake classes", "fake_shots": "shots of fake classes"}
 
 
 @overload
@@ -29,29 +30,30 @@ def check_features(features: Features, dim: int | None = None, dtype: Any = None
 
     Rows on disk are checked by whoever reads them.
     """
-    given = features if isinstance(features, StoredRows) else _floats(features, "embeddings")
+    given = features if isinstance(features, StoredRows) else _floats(features, "X")
     shape = tuple(given.shape)
     if len(shape) != 2 or 0 in shape:
-        raise InputError(f"embeddings have shape {shape}", "give at least one row, (n, d)")
+        detail = f"embeddings have shape {shape}"
+        raise InputError(detail, "give at least one row, (n, d)", field="X", code="wrong_shape")
     if dim is not None and shape[1] != dim:
         raise InputError(
             f"embeddings have {shape[1]} dimensions, but the model was fitted with {dim}",
             "use the same encoder",
+            field="X",
             code="wrong_dimensions",
         )
     if isinstance(given, StoredRows):
         return given
     dtype = given.dtype if dtype is None else dtype
-    return (given if _plainly_fits(given) else _squarable(given, "embeddings")).astype(
-        dtype, copy=False
-    )
+    return (given if _plainly_fits(given) else _squarable(given, "X")).astype(dtype, copy=False)
 
 
-def _floats(values: Any, name: str) -> Array:
+def _floats(values: Any, field: str) -> Array:
     """Numbers in float32 or float64."""
     values = np.asarray(values)
     if values.dtype.kind not in "fiub":
-        raise InputError(f"{name} are of type {values.dtype}", "give numbers")
+        detail = f"{PLURALS[field]} are of type {values.dtype}"
+        raise InputError(detail, "give numbers", field=field, code="not_numbers")
     return values if values.dtype == np.float64 else values.astype(np.float32, copy=False)
 
 
@@ -67,13 +69,16 @@ def _plainly_fits(features: Array) -> bool:
     return bool(squared.min() >= low and squared.max() <= high)
 
 
-def _squarable(vectors: Array, name: str) -> Array:
+def _squarable(vectors: Array, field: str) -> Array:
     """Vectors (…, d), all finite and none zero, scaled where their squares would not be numbers."""
     peak = np.maximum(vectors.max(-1), -vectors.min(-1))  # NaN stays NaN
-    for bad, what in ((~np.isfinite(peak), "contain NaN or infinity"), (peak == 0, "are all zero")):
+    for bad, what, code in (
+        (~np.isfinite(peak), "contain NaN or infinity", "not_finite"),
+        (peak == 0, "are all zero", "all_zero"),
+    ):
         if bad.any():
-            rows = rows_of(bad.reshape(len(bad), -1).any(1))
-            raise InputError(f"{name} {what} in {rows}", "remove them or check the encoder")
+            detail = f"{PLURALS[field]} {what} in {rows_of(bad.reshape(len(bad), -1).any(1))}"
+            raise InputError(detail, "remove them or check the encoder", field=field, code=code)
     fits = bool((peak >= 1 / SQUARABLE).all() and (peak <= SQUARABLE).all())
     return vectors if fits else vectors / peak[..., None]
 
@@ -85,7 +90,7 @@ def check_labels(labels: Any, rows: int) -> Array:
         detail = f"{rows} embeddings but labels of shape {labels.shape}"
         raise InputError(detail, "give one label per embedding", field="y")
     if labels.dtype.kind not in "iu":
-        raise InputError(f"labels are {labels.dtype}", "heads take integer labels")
+        raise InputError(f"labels are {labels.dtype}", "give integers", field="y")
     return labels.astype(np.int64, copy=False)
 
 
@@ -93,7 +98,7 @@ def check_fakes(fakes: FakePool | None, dim: int) -> FakePool | None:
     """Finite fake classes of the right dimension, each with two images and two parents."""
     if fakes is None:
         return None
-    features, pairs = _floats(fakes.features, "fake classes"), np.asarray(fakes.pairs)
+    features, pairs = _floats(fakes.features, "fake"), np.asarray(fakes.pairs)
     shape = features.shape
     if len(shape) != 3 or shape[2] != dim or shape[0] < 1 or shape[1] < 2:
         raise InputError(
@@ -109,13 +114,15 @@ def check_fakes(fakes: FakePool | None, dim: int) -> FakePool | None:
         raise InputError(f"pairs is {pairs.dtype} of shape {pairs.shape}", parents, field="pairs")
     same = whole[:, 0] == whole[:, 1]
     if same.any():
-        raise InputError(f"pairs names one class twice in {rows_of(same)}", parents, field="pairs")
+        detail = f"pairs names one class twice in {rows_of(same)}"
+        raise InputError(detail, parents, field="pairs", code="same_parents")
     shots = fakes.shots
     if shots is not None:
-        shots = _squarable(_floats(shots, "shots of fake classes"), "shots of fake classes")
+        shots = _squarable(_floats(shots, "fake_shots"), "fake_shots")
         if shots.shape != shape:
-            raise InputError(f"fake_shots has shape {shots.shape}", f"give {shape}", field="fake")
-    return FakePool(_squarable(features, "fake classes"), whole, shots)
+            detail = f"fake_shots has shape {shots.shape}"
+            raise InputError(detail, f"give {shape}", field="fake_shots")
+    return FakePool(_squarable(features, "fake"), whole, shots)
 
 
 def check_holdout(holdout: Any, rows: int) -> Array | None:
@@ -146,7 +153,8 @@ def check_operating_point(
     given = {"objective": chosen, "max_base_loss": max_base_loss, "delta": delta}
     named = [f"{name}={value!r}" for name, value in given.items() if value is not None]
     if len(named) > 1:
-        raise InputError(f"{' and '.join(named)} are two operating points", "give one of them")
+        detail = f"{' and '.join(named)} both set the operating point"
+        raise InputError(detail, "give one of them", code="two_operating_points")
 
 
 def check_number(

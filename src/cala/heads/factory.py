@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from cala.errors import InputError, UnknownNameError
+from cala.errors import InputError
 from cala.heads.adapted import AdaptedHead
 from cala.heads.auto import AutoHead
 from cala.heads.base import Head, State
@@ -31,12 +31,12 @@ def split_name(name: str) -> tuple[str, str | None]:
     host, plus, adapter = str(name).partition("+")
     if host not in HEADS or (plus and adapter not in ADAPTERS):
         known = [*method_names(), *(f"HOST+{a}" for a in ADAPTERS)]
-        raise UnknownNameError(unknown("method", name, known))
+        raise unknown("method", name, known)
     return host, adapter or None
 
 
 def default_metric(name: str) -> str:
-    """An adapter named alone brings its metric; everything else is the paper's cosine.
+    """An adapter named alone brings its metric; everything else is the CALA paper's cosine.
 
     "auto" leaves the choice to the data.
     """

@@ -1,19 +1,23 @@
-"""Nearest class mean: the incremental-frozen baseline, and the paper's host."""
+"""Nearest class mean: the incremental-frozen baseline, and the CALA paper's host."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from typing_extensions import Unpack
+from typing_extensions import Self, Unpack
 
 from cala.core._memory import AppendOnly
 from cala.core.cala import PrototypeTable, cosine_logits, normalise
 from cala.core.calibration import leave_one_out
 from cala.core.rows import Array
+from cala.errors import InputError
 from cala.heads.base import State
 from cala.heads.base_data import BaseData
 from cala.heads.table import ScaledHead, ScaledOptions
+
+#: Heads whose classes are means of embeddings and nothing else.
+MEANS_ONLY = ("nearest-mean", "calibrated-mean")
 
 
 class ClassMeans(ScaledHead):
@@ -84,6 +88,18 @@ class NearestMean(ClassMeans):
     """Logits s·cos(f(x), p_c) with p_c the mean of class c's unit embeddings."""
 
     name = "nearest-mean"
+
+    def remove(self, features: Array, label: int) -> Self:
+        if self.name not in MEANS_ONLY:  # others keep more than means
+            return super().remove(features, label)
+        column, smaller = self.classes.index(label), self.fork()
+        if self.table.counts[column] <= len(features):
+            detail = f"class {label!r} would have no image left"
+            raise InputError(detail, "forget the class instead", code="last_image")
+        unit = self.embed(self._checked("remove", features))
+        smaller.table = self.table.reduced(unit[:, : self.dim], column)
+        smaller._add(unit, np.array([column]))
+        return self._become(smaller)
 
     def linear_form(self) -> tuple[Array, Array]:
         weights = self.dtype.type(self.scale) * self._weights

@@ -37,4 +37,4 @@ _SUMMARIES = {
 for _where, _summary in _SUMMARIES.items():
     _class = _where.partition(":")[2]  # NcFscil is nc-fscil
     _name = "".join(f"-{c.lower()}" if c.isupper() else c for c in _class).removeprefix("-")
-    HEADS.add(_name, f"cala.{_where}", _summary)
+    HEADS.add(_name, f"cala.{_where}", _summary, extra="bench")

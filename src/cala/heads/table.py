@@ -195,7 +195,7 @@ class TableHead(Head):
         """Drop what belongs to one column; the table has shrunk already."""
 
     def _restore(self, state: State) -> None:
-        """Rebuild what is not stored; table, metric and saved attributes are there already."""
+        """Rebuild what is not stored, from the restored table, metric and saved attributes."""
 
 
 class TableOptions(TypedDict, total=False):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cala.heads.auto import AutoReport
 
 MOST_ROWS, MOST_NUMBERS = 2000, 2**20
-MARGIN = 1e-4  # of a logit, above rounding
+_MARGIN = 1e-4  # of a logit, above rounding
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class BaseReference:
         lost = losses_within(max_base_loss, int(self.queries.sum()))
         if lost >= len(switches):
             return float(switches[-1]) + 1.0
-        return float(switches[lost]) - MARGIN  # this one and all after it stay
+        return float(switches[lost]) - _MARGIN  # this one and all after it stay
 
 
 class HeadWrapper(Head):
@@ -248,14 +248,14 @@ def warn_of_base_queries(data: BaseData) -> None:
     """Warn where base queries may be rows that trained the encoder."""
     covered, classes = data.coverage()
     if data.holdout is None:
-        code, found = "no_holdout", "there is no hold-out"
+        code, found = "no_holdout", "no rows are held out"
     elif covered < classes:
         code, found = "partial_holdout", f"the hold-out covers {covered} of {classes} base classes"
     else:
         return
     message = (
-        f"{found}: base queries are scored by leave-one-out, but if the encoder was trained on "
-        "these rows base looks safer than it is and β comes out too large; pass rows of every "
-        'base class that it was not trained on as `holdout` ("all" if it saw none of them)'
+        f"{found}: if the encoder was trained on these rows, base classes look easier than they "
+        "are and β becomes too large; pass a mask of rows that it was not trained on, some of "
+        'every base class, as `holdout` ("all" if it saw none of them)'
     )
     warnings.warn(BaseQueryWarning(message, code), stacklevel=3)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from cala.data.images import ImageSet
 from cala.errors import InputError
+from cala.extras import needs
 from cala.heads import BaseData, make_head
 
 if TYPE_CHECKING:  # its engine takes seconds to load
@@ -27,12 +28,6 @@ def adapt(
     Returns the encoder in `out`, None where nearest mean gained nothing on held-out photos of the
     known classes, and a sentence about that.
     """
-    from cala.encoders import load_encoder
-    from cala.encoders.registry import weights_file
-    from cala.training.images import base_rows
-    from cala.training.recipes import RECIPES
-    from cala.training.session import BaseSession, train_base
-
     counts = np.bincount(photos.train.labels, minlength=len(photos.classes))
     usual = int(np.median(counts))
     if len(counts) < CLASSES or usual < PHOTOS or counts.min() < 2:
@@ -42,6 +37,16 @@ def adapt(
             field="adapt",
             code="too_few",
         )
+    from cala.encoders import load_encoder
+    from cala.encoders.device import choose_device
+    from cala.encoders.registry import weights_file
+
+    with needs("train", "adapt"):
+        from cala.training.images import base_rows
+        from cala.training.recipes import RECIPES
+        from cala.training.session import BaseSession, train_base
+
+    device = choose_device(device)
     holdout = min(max(2, usual // 5), int(counts.min()) - 1)
     rows = base_rows(photos, len(counts), holdout, seed)
     recipe = RECIPES["adapt-photos"]

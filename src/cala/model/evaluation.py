@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cala.metrics import Answers, auroc, average, fpr_at_tpr, harmonic
-from cala.model.version import Features, ModelVersion
+from cala.model.prediction import predict
+from cala.model.version import UNKNOWN, Features, ModelVersion
 
 MISTAKES = 10
 
@@ -34,6 +35,26 @@ class Mistake:
     true: str
     taken_for: str
     photos: int
+
+
+@dataclass(frozen=True)
+class PhotoResult:
+    """One photo: its class and what the model answers.
+
+    stranger : whether the model does not know its class; best : the best class, fitting or not
+    answer : that class, or "unknown"
+    """
+
+    image: str
+    label: str
+    stranger: bool
+    answer: str
+    best: str
+    probability: float
+
+    @property
+    def right(self) -> bool:
+        return self.answer == (UNKNOWN if self.stranger else self.label)
 
 
 @dataclass(frozen=True)
@@ -85,6 +106,8 @@ class Evaluation:
         What calling photos unknown costs and brings.
     learned_from : int
         How many of the photos the model has learned from; results on these are too good.
+    results : tuple of PhotoResult
+        What became of each photo.
 
     Examples
     --------
@@ -103,6 +126,7 @@ class Evaluation:
     matrix: NDArray[np.int64]
     rejections: Rejections
     learned_from: int
+    results: tuple[PhotoResult, ...] = ()
 
     @property
     def photos(self) -> int:
@@ -126,8 +150,17 @@ class Evaluation:
             if wrong[row, column]
         ]
 
+    def wrong(self) -> list[PhotoResult]:
+        """Photos with a wrong answer, the most certain first; then strangers that were named."""
+        found = [result for result in self.results if not result.right]
+        return sorted(
+            found, key=lambda one: (one.stranger, one.answer == UNKNOWN, -one.probability)
+        )
+
     def to_json(self) -> dict[str, Any]:
+        told = [{**vars(r), "right": r.right} for r in self.results]
         return {
+            **({"results": told} if told else {}),
             "photos": self.photos,
             "accuracy": _number(self.accuracy),
             "known": {"photos": self.counted("known"), "accuracy": _number(self.known)},
@@ -153,9 +186,14 @@ def evaluate(
     *,
     reject: float | None = None,
     learned_from: int = 0,
+    images: Sequence[str] = (),
 ) -> Evaluation:
-    """Judge a model on embeddings (n, d) of photos whose classes are `labels` (n,)."""
+    """Judge a model on embeddings (n, d) of photos whose classes are `labels` (n,).
+
+    images : (n,) names of the photos, for results that name them
+    """
     names, classifier = current.names, current.classifier
+    labels = current.current_names(labels)
     column = {name: place for place, name in enumerate(names)}
     true = np.array([column.get(label, -1) for label in labels])
     predicted = np.array([column[name] for name in classifier.predict(features).tolist()])
@@ -186,6 +224,21 @@ def evaluate(
         matrix=matrix,
         rejections=judge_rejection(fits, known, new, rate),
         learned_from=learned_from,
+        results=_results(current, features, labels, images, rate) if images else (),
+    )
+
+
+def _results(
+    current: ModelVersion,
+    features: Features,
+    labels: Sequence[str],
+    images: Sequence[str],
+    rate: float,
+) -> tuple[PhotoResult, ...]:
+    own, answers = set(current.names), predict(current, features, images, reject=rate)
+    return tuple(
+        PhotoResult(a.image, label, label not in own, a.label, a.best, round(a.probability, 6))
+        for a, label in zip(answers, labels, strict=True)
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import warnings
 from collections import Counter
@@ -16,16 +15,26 @@ import numpy as np
 from cala.core.fakes import FakePool, pool_shape
 from cala.data.images import ImageSet, ImageSplit
 from cala.data.sets import open_images
+from cala.encoders.registry import ENGINES
 from cala.errors import BaseQueryWarning, FallbackWarning, InputError
 from cala.estimator.growing import GrowingClassifier
 from cala.files import counted, reason, shown
 from cala.heads import HEADS
 from cala.heads.factory import split_name, takes_parts
+from cala.model.kept import MOST_KEPT, KeptPhotos
 from cala.model.model import Model, check_limits
-from cala.model.photos import NewPhotos, digests_of, labelled_files, new_photos
+from cala.model.notebook import fit_progress
+from cala.model.photos import (
+    NewPhotos,
+    check_none_left_out,
+    digests_of,
+    labelled_files,
+    new_photos,
+)
 from cala.model.thumbnails import write_thumbnails
 from cala.model.trust import remember_trusted
 from cala.model.version import EncoderCard, ModelVersion, Note, PhotoIndex, check_name
+from cala.registry import check_choice
 from cala.store import Store
 
 if TYPE_CHECKING:  # imported where photos are encoded: an encoder's engine takes seconds to load
@@ -35,6 +44,10 @@ DEFAULT_ENCODER = "efficientnet-lite0"
 MIXED = 2000  # images at most by default: each costs as much as a photo
 MIXED_PER_CLASS = 25
 FEW_PHOTOS = 5
+
+#: How far photos of a class scatter, so that ten photos are enough to call others unknown
+#: (`benchmarks/unknowns.py --spread`); a number of the encoder, of no photo in particular.
+SPREADS = {"efficientnet-lite0": 0.097}
 
 Advance = Callable[[int, int], None]
 
@@ -50,7 +63,7 @@ PLAIN = {
     "serves all new classes; it takes at least 5 known classes, and --fakes not below 100",
     "adapter_off": "with one photo per class nothing can be learned about how far to favour new "
     "classes; give at least two photos of each class",
-    "nothing_unknown": "with one photo per class nothing will be called unknown",
+    "nothing_unknown": "photos are too few to call anything unknown: give at least two per class",
     "few_rows": "so few photos teach one shift for all new classes only; let images be mixed "
     "(--fakes image), or give more photos",
 }
@@ -73,9 +86,12 @@ def fit(
     reject: float = 0.05,
     seed: int = 0,
     skip_bad: bool = False,
-    keep_thumbnails: bool = False,
+    strict: bool = False,
+    keep_thumbnails: bool = True,
     device: str = "cpu",
-    advance: Advance = lambda done, total: None,
+    engine: str = "auto",
+    advance: Advance | None = None,
+    notify: Callable[[Note], None] = lambda note: None,
 ) -> Model:
     """Learn the classes of a folder (one folder of photos per class) and write a model.
 
@@ -86,40 +102,49 @@ def fit(
     out : path-like
         Folder of the model, which must not exist yet.
     encoder : str, path-like or Encoder, default="efficientnet-lite0"
-        What turns photos into embeddings: a name, a URI or a file of `cala train`.
+        A name that `cala encoders` lists, a URI, or a file that `cala train` wrote.
     method : str, default="auto"
-        A method of `cala methods`.
+        One that `cala methods` lists.
     metric : {"cosine", "whitened"}, optional
-        Instead of the method's own.
+        Default: the method's.
     objective : {"accuracy", "harmonic"}, default="accuracy"
         Most photos right, or known and new classes alike; see `Model.tune`.
     max_base_loss : float, optional
         Accuracy that known classes may lose, such as 0.01.
     expect : int, optional
-        How many classes will be added later in all; by default two thirds of the first ones.
+        How many classes will be added later; default: two thirds as many as there are now.
     fakes : {"image", "feature"} or int, default="image"
-        "image" mixes at most 2,000 images, a number at most so many; "feature" mixes embeddings,
-        which costs nothing and teaches less.
+        What the rehearsal of new classes uses: "image" mixes up to 2,000 images, a number up to
+        that many; "feature" mixes embeddings instead, which is faster and less accurate.
     tta : {"none", "flip"}, default="none"
         "flip" encodes the mirror image of each photo too.
     shot_views : int, default=0
-        Photos of classes that are added later are averaged over themselves, their mirror images
-        and so many crops; the mixed images learn what that means for new classes.
+        If above 0, each photo of a class that is added later is averaged with its mirror image and
+        this many random crops. Needs fake classes mixed from images.
     adapt : float, default=0
-        Minutes of processor time in which the encoder learns the known classes first. It is
-        written into a folder beside the model, `NAME-encoder`, and used if held-out photos gain.
+        Minutes of processor time for adapting the encoder to the known classes first. The adapted
+        encoder is written beside the model, as `NAME-encoder`, and used only if it improves on
+        held-out photos.
     reject : float, default=0.05
-        Fraction of genuine photos that `predict` may call unknown.
+        Fraction of photos of known classes that `predict` may call unknown.
     seed : int, default=0
-        Of the mixed images and the adapter's training.
+        Seed for everything random in training.
     skip_bad : bool, default=False
         Leave out photos that cannot be read.
-    keep_thumbnails : bool, default=False
-        Store small copies of the photos beside the model.
+    strict : bool, default=False
+        Raise if anything is left out, such as a video or a photo that cannot be read.
+    keep_thumbnails : bool, default=True
+        Store small copies (160 pixels) of the photos in the model's folder.
     device : str, default="cpu"
         Where the encoder runs.
+    engine : {"auto", "torch", "onnxruntime", "openvino"}, default="auto"
+        What runs the encoder, see `cala.load_encoder`.
     advance : callable, optional
-        Called with the number of finished images and of all images, mixed ones included.
+        Called with the number of finished images and of all images, mixed ones included. Default:
+        a notebook shows a bar.
+    notify : callable, optional
+        Called before the work starts with what there is to say of the photos; `Model.notes` has
+        that too.
 
     Returns
     -------
@@ -131,15 +156,22 @@ def fit(
     >>> cala.fit("photos/", "birds").predict("new.jpg")  # doctest: +SKIP
     """
     store = Store(Path(out))
+    check_choice("engine", engine, ENGINES)
     wanted = _check(store, method, max_base_loss, reject, fakes, shot_views)
     found = photos if isinstance(photos, ImageSet) else _opened(Path(photos), skip_bad)
-    split, new = _once(found)
+    if strict:
+        check_none_left_out(found.left_out, len(found.train) + len(found.test))
+        _check_none_skipped(found)
     notes = [Note("files", text) for text in found.notes]
     notes += [Note("skipped", f"left out {bad.name} ({bad.why})") for bad in found.skipped]
+    for note in notes:
+        notify(note)
+    split, new = _once(found)
     if new.duplicates:
         text = f"left out {counted(new.duplicates, 'duplicate photo')}"
         notes.append(Note("duplicates", text))
-    # Everything above is cheap; torch is imported from here on.
+        notify(notes[-1])
+    # Everything above is cheap.
     if adapt:
         from cala.model.adapting import STARTS
         from cala.model.adapting import adapt as adapted
@@ -157,17 +189,12 @@ def fit(
     from cala.encoders.leakage import held_out
     from cala.encoders.registry import located
 
-    coder = encoder if isinstance(encoder, Encoder) else load_encoder(encoder, device)
+    coder = (
+        encoder if isinstance(encoder, Encoder) else load_encoder(encoder, device, engine=engine)
+    )
     pairs, each = _sizes(wanted, split)
     total, done = len(split) + pairs * each * (2 if shot_views else 1), 0
 
-    def count(images: int) -> None:
-        nonlocal done
-        done += images
-        advance(done, total)
-
-    advance(0, total)
-    features = embed(split, coder, tta=tta, advance=count)
     classifier = GrowingClassifier(
         method,
         metric=metric,
@@ -178,29 +205,33 @@ def fit(
         random_state=seed,
     )
     pool: FakePool | None = None
-    if pairs:
-        rows = np.arange(len(split))
-        pool = encode_fakes(
-            split,
-            rows,
-            coder,
-            pairs=pairs,
-            images=each,
-            tta=tta,
-            crops=shot_views,
-            seed=seed,
-            advance=count,
-        )
+    with fit_progress(advance) as tell:
+
+        def count(images: int) -> None:
+            nonlocal done
+            done += images
+            tell(done, total)
+
+        tell(0, total)
+        features = embed(split, coder, tta=tta, advance=count)
+        if pairs:
+            how = {"pairs": pairs, "images": each, "crops": shot_views}
+            rows = np.arange(len(split))
+            pool = encode_fakes(split, rows, coder, tta=tta, seed=seed, advance=count, **how)
     names = np.array([check_name(name) for name in found.classes], dtype=str)[split.labels]
     holdout = held_out(split, range(len(found.classes)), coder)
-    notes += _fit(classifier, features, names, pool, holdout)
-    notes += _about_base(split)
+    notes += fit_classifier(classifier, features, names, pool, holdout)
+    classifier.expect_spread(SPREADS.get(coder.name, 0.0))
+    notes += about_base(np.bincount(split.labels))
     uri = coder.name if isinstance(encoder, Encoder) else located(encoder)
     ids = dict(zip(classifier.classes_.tolist(), classifier.head_.classes, strict=True))
     index = PhotoIndex.empty().with_photos(new.digests, [ids[name] for name in names.tolist()])
     card = EncoderCard(uri, coder.fingerprint, coder.dim, tta, shot_views)
-    first = ModelVersion(classifier, index, card, reject, str(fakes))
-    first = replace(first, notes=(*notes, *_about_unknown(first)))
+    kept = KeptPhotos.empty(coder.dim)
+    if len(split) <= MOST_KEPT:
+        kept = kept.with_photos(new.digests, features, split.names)
+    first = ModelVersion(classifier, index, card, reject, str(fakes), kept=kept)
+    first = replace(first, notes=tuple(notes), fitted=len(split))
     store.create(first.to_content(), new.entry("fit", dict(Counter(names.tolist()))))
     remember_trusted(card)
     if keep_thumbnails:
@@ -208,14 +239,32 @@ def fit(
             write_thumbnails(store.path, split)
         except OSError as error:
             raise InputError(
-                f"{shown(out)} is made, but not all of its thumbnails ({reason(error)})"
+                f"{shown(out)} was created, but not all of its thumbnails were ({reason(error)})"
             ) from error
     return Model(store.path, encoder=coder)
 
 
 def _opened(folder: Path, skip_bad: bool) -> ImageSet:
-    labelled_files(folder)  # says in plain words what is wrong with a folder
+    paths, _ = labelled_files(folder)  # says in plain words what is wrong with a folder
+    if paths[0].parent == folder:
+        raise InputError(
+            f"{shown(folder)} holds photos of one class",
+            "give the folder above it, with one folder of photos for each class",
+            field="photos",
+            code="one_class",
+        )
     return open_images(folder, "folder", on_bad="skip" if skip_bad else "raise")
+
+
+def _check_none_skipped(found: ImageSet) -> None:
+    if found.skipped:
+        bad, count = found.skipped[0], counted(len(found.skipped), "photo")
+        raise InputError(
+            f"{count} cannot be read, such as {bad.name} ({bad.why})",
+            "fix or remove them, or run it without --strict (strict=True in Python)",
+            field="strict",
+            code="left_out",
+        )
 
 
 def _check(
@@ -231,14 +280,13 @@ def _check(
     check_limits(reject=reject, max_base_loss=max_base_loss)
     if takes_parts(method) or HEADS[split_name(method)[0]].traits.changes_encoder:
         raise InputError(
-            f"{method} works with the encoder that was trained for it, on the bench",
-            "choose another method for your own photos, such as cala-plus",
+            f"{method} needs an encoder that was trained for it",
+            "use it with `cala run`, or choose another method, such as cala-plus",
             field="method",
         )
     if shot_views and fakes == "feature":
-        raise InputError(
-            "shot_views needs images to mix", "leave out --fakes feature", field="shot_views"
-        )
+        detail = "--shot-views needs fake classes that are mixed from images"
+        raise InputError(detail, "omit --fakes feature", field="shot_views")
     if fakes in ("image", "feature"):
         return MIXED if fakes == "image" else 0
     try:
@@ -267,6 +315,7 @@ def _once(found: ImageSet) -> tuple[ImageSplit, NewPhotos]:
             f"{shown(found.source)} has 1 class ('{shown(found.classes[0])}')",
             "put at least two known classes there, each in a folder of its own",
             field="photos",
+            code="one_class",
         )
     folders: dict[str, str] = {}
     for folder in found.classes:
@@ -287,7 +336,7 @@ def _once(found: ImageSet) -> tuple[ImageSplit, NewPhotos]:
     return kept, new
 
 
-def _fit(
+def fit_classifier(
     classifier: GrowingClassifier, features: Any, names: Any, pool: FakePool | None, holdout: Any
 ) -> list[Note]:
     """Fit, and return what was smaller than asked for as notes; other warnings stay warnings."""
@@ -307,22 +356,8 @@ def _fit(
     return list(dict.fromkeys(notes))
 
 
-def _about_unknown(first: ModelVersion) -> list[Note]:
-    """Where photos are too few for the rate that was asked for."""
-    count = int(first.classifier.rejection_.sizes[0])
-    if count == 0 or first.can_reject():
-        return []
-    least = math.ceil(1000 / (1 + count) + 1) / 1000
-    text = (
-        f"{count} photos are too few to call anything unknown at --reject {first.reject}: give "
-        f"more photos, or use --reject {least}"
-    )
-    return [Note("few_for_unknown", text)]
-
-
-def _about_base(split: ImageSplit) -> list[Note]:
-    """What a user should know about a base that is small."""
-    counts = np.bincount(split.labels)
+def about_base(counts: Any) -> list[Note]:
+    """What a user should know about classes with few photos; counts : (C,) photos of each."""
     few = int((counts < FEW_PHOTOS).sum())
     text = (
         f"{few} of {len(counts)} known classes have fewer than {FEW_PHOTOS} photos: what is "

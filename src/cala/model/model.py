@@ -11,17 +11,24 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from cala.data.image_scan import scan
 from cala.data.images import ImageSplit
+from cala.encoders.registry import ENGINES
 from cala.errors import CalaError, InputError
 from cala.files import shown
 from cala.heads.checks import check_number
+from cala.model.estimate import CurvePoint, Estimate, estimate, learning_curve
 from cala.model.evaluation import Evaluation, evaluate
-from cala.model.photos import NewPhotos, digests_of, gather, new_photos
+from cala.model.notebook import count_progress, model_html
+from cala.model.photos import NewPhotos, digests_of, gather, labelled, new_photos
 from cala.model.prediction import Prediction, predict
-from cala.model.thumbnails import drop_thumbnails, write_thumbnails
+from cala.model.thumbnails import drop_thumbnails, has_thumbnails, write_thumbnails
 from cala.model.trust import check_trusted, remember_trusted
 from cala.model.version import Features, ModelVersion, Note, check_name, plain_name
+from cala.registry import check_choice
 from cala.store import Content, JournalEntry, Store
 
 if TYPE_CHECKING:  # imported where photos are encoded: an encoder's engine takes seconds to load
@@ -36,6 +43,7 @@ class Added:
 
     photos : new photos per class; new : which classes are new; again : photos it had already
     alike : new classes whose name is almost that of another; skipped : photos left out
+    renamed : former names that were given, and the classes that have the photos now
     """
 
     photos: dict[str, int]
@@ -44,12 +52,14 @@ class Added:
     alike: dict[str, str] = field(default_factory=dict)
     skipped: tuple[str, ...] = ()
     version: int = 0
+    renamed: dict[str, str] = field(default_factory=dict)
 
 
 class Model:
     """A model in a folder. Every change is a new version, written as a whole or not at all.
 
-    Several processes may change a model at the same time: their changes follow each other.
+    Several processes may change a model at the same time: changes are applied one after the
+    other.
 
     Parameters
     ----------
@@ -59,6 +69,8 @@ class Model:
         Only if the encoder that the model names has moved; its fingerprint must match.
     device : str, default="cpu"
         Where the encoder runs.
+    engine : {"auto", "torch", "onnxruntime", "openvino"}, default="auto"
+        What runs the encoder, see `cala.load_encoder`.
     trust_encoder : str, optional
         A `torch:` encoder that the model may import, by the name it has there. It runs code;
         it is remembered once its fingerprint has matched.
@@ -82,15 +94,21 @@ class Model:
         *,
         encoder: str | os.PathLike[str] | Encoder | None = None,
         device: str = "cpu",
+        engine: str = "auto",
         trust_encoder: str | None = None,
     ) -> None:
+        check_choice("engine", engine, ENGINES)
         self.store = Store(Path(path))
-        self.device, self._given, self._trusted = device, encoder, trust_encoder
+        self.device, self.engine = device, engine
+        self._given, self._trusted = encoder, trust_encoder
         self._encoder: Encoder | None = None
         self.current = ModelVersion.from_content(self.store.read())
 
     def __repr__(self) -> str:
         return f"Model({str(self.path)!r}: {len(self.classes)} classes)"
+
+    def _repr_html_(self) -> str:
+        return model_html(self.path, self.current)
 
     @property
     def path(self) -> Path:
@@ -99,7 +117,7 @@ class Model:
 
     @property
     def version(self) -> int:
-        """Number of the version on disk; every change counts it up."""
+        """Number of the version on disk; every change adds 1."""
         return self.store.version()
 
     @property
@@ -114,7 +132,7 @@ class Model:
 
     @property
     def notes(self) -> tuple[Note, ...]:
-        """What there was to say when it was made, such as that its photos are few."""
+        """Warnings from when the model was made, such as that it has few photos."""
         return self.current.notes
 
     @property
@@ -133,12 +151,19 @@ class Model:
             check_trusted(card, self.path, self._trusted)
         given = card.uri if self._given is None else self._given
         try:
-            found = given if isinstance(given, Encoder) else load_encoder(given, self.device)
+            found = given
+            if not isinstance(found, Encoder):
+                known = card.fingerprint if self._given is None else None
+                how: dict[str, Any] = {"engine": self.engine, "fingerprint": known}
+                found = load_encoder(found, self.device, **how)
         except InputError as error:
+            if error.code == "missing_extra":
+                raise  # it is where it was, and what to install is the fix
             raise InputError(
                 f"the encoder {shown(card.uri)} of {shown(self.path)} cannot be loaded ({error})",
                 "if it has moved, give its new place with --encoder (encoder= in Python)",
                 field="encoder",
+                code="no_encoder",
             ) from error
         if found.fingerprint != card.fingerprint:
             raise InputError(
@@ -152,7 +177,7 @@ class Model:
         return found
 
     def reload(self) -> Model:
-        """See what other processes have changed."""
+        """Read changes that other processes have made."""
         before, self.current = self.current, ModelVersion.from_content(self.store.read())
         if before.encoder.fingerprint != self.current.encoder.fingerprint:
             self._encoder = None  # the folder holds another model by now
@@ -163,41 +188,50 @@ class Model:
     def add(
         self,
         images: Any,
-        label: str | Sequence[str],
+        label: str | Sequence[str] | None = None,
         *,
         skip_bad: bool = False,
-        keep_thumbnails: bool = False,
-        advance: Advance = lambda done: None,
+        strict: bool = False,
+        keep_thumbnails: bool | None = None,
+        advance: Advance | None = None,
     ) -> Added:
         """Learn photos of a new class, or more photos of one that is known.
 
         Parameters
         ----------
         images : path, folder, PIL image, array, or a list of these
-            The photos.
-        label : str or sequence of str
+            The photos; without `label`, a folder with one folder of photos per class.
+        label : str or sequence of str, optional
             Their class, or one for each.
         skip_bad : bool, default=False
             Leave out photos that cannot be read.
-        keep_thumbnails : bool, default=False
-            Store small copies beside the model.
+        strict : bool, default=False
+            Raise if anything is left out, such as a video or a photo that cannot be read.
+        keep_thumbnails : bool, optional
+            Store small copies in the model's folder. Default: if it has some.
         advance : callable, optional
             Called with the number of photos that have just been encoded.
 
         Returns
         -------
         Added
-            Photos per class, which classes are new, what was there already.
+            Photos per class, which classes are new, and how many photos were known already.
 
         Examples
         --------
         >>> model.add(["1.jpg", "2.jpg"], "kingfisher").photos  # doctest: +SKIP
         {'kingfisher': 2}
+        >>> model.add("photos/new").photos  # doctest: +SKIP
+        {'dipper': 5, 'heron': 5}
         """
-        split = gather(images)
+        if label is None:
+            images, label = labelled(images, strict=strict)
+        split = gather(images, strict=strict)
         names = [check_name(name) for name in _one_each(label, len(split))]
+        if keep_thumbnails is None:
+            keep_thumbnails = has_thumbnails(self.path)
         skipped: tuple[str, ...] = ()
-        if skip_bad:
+        if skip_bad and not strict:
             split, names, skipped = _readable(split, names)
         digests = digests_of(split)
         features = self._embed(split, advance, self.current.encoder.shot_views)
@@ -212,6 +246,7 @@ class Model:
         features: Features,
         names: Sequence[str],
         *,
+        move: bool = False,
         thumbnails: Callable[[], object] | None = None,
         about: Callable[[ModelVersion, Added], dict[str, Any]] = lambda after, added: {},
     ) -> Added:
@@ -227,6 +262,8 @@ class Model:
             Their embeddings.
         names : sequence of str
             The class of each.
+        move : bool, default=False
+            Take photos that another class has learned out of it, instead of refusing them.
         thumbnails : callable, optional
             Writes small copies once the change is certain.
         about : callable, optional
@@ -239,6 +276,8 @@ class Model:
         def make(content: Content) -> tuple[Content, JournalEntry] | None:
             before = ModelVersion.from_content(content)
             before.encoder.check_same(card, self.path)
+            if move:
+                before = _freed(before, digests, names)
             after, added, new = _learned(before, files, features, names, digests)
             done.append((after, added))
             more = about(after, added)
@@ -258,12 +297,74 @@ class Model:
         self.current, added = done[-1]
         return replace(added, version=version)
 
-    def forget(self, label: str) -> Model:
-        """Remove a class."""
-        return self._change(lambda k: k.without(label), JournalEntry("forget", {"class": label}))
+    def reject(
+        self,
+        images: Any,
+        *,
+        strict: bool = False,
+        advance: Advance | None = None,
+    ) -> Model:
+        """Learn photos that show none of the classes, so that such photos are called unknown.
+
+        Parameters
+        ----------
+        images : path, folder, PIL image, array, or a list of these
+            The photos.
+        strict : bool, default=False
+            Raise if anything is left out, such as a video or a photo that cannot be read.
+        advance : callable, optional
+            Called with the number of photos that have just been encoded.
+        """
+        return self.reject_rows(self._embed(gather(images, strict=strict), advance))
+
+    def reject_rows(self, features: Features) -> Model:
+        """`reject` for photos whose embeddings (n, d) by this model's encoder are there already."""
+        card = self.current.encoder
+
+        def rejecting(content: Content) -> tuple[Content, JournalEntry] | None:
+            current = ModelVersion.from_content(content)
+            current.encoder.check_same(card, self.path)
+            current.check_not_learned(features)
+            classifier = copy.copy(current.classifier).reject(features)
+            more = len(classifier.rejection_.rejected) - len(current.classifier.rejection_.rejected)
+            if not more:
+                return None  # all of them were rejected before
+            after = replace(current, classifier=classifier)
+            return after.to_content(), JournalEntry("reject", {"photos": more})
+
+        self.store.change(rejecting)
+        return self.cleared()
+
+    def forget(self, label: str, *, photo: str | None = None) -> Model:
+        """Remove a class, or one photo from it.
+
+        Parameters
+        ----------
+        label : str
+            The class.
+        photo : str, optional
+            The name of a photo's file, with its folder or without, or the beginning of its SHA-256.
+            What `fit` learned from all photos together stays.
+        """
+        if photo is None:
+            entry = JournalEntry("forget", {"class": label})
+            return self._change(lambda k: k.without(label), entry)
+
+        def changed(content: Content) -> tuple[Content, JournalEntry]:
+            after, name, digest = ModelVersion.from_content(content).without_photo(label, photo)
+            details = {"class": label, "photo": name, "sha256": [digest.hex()]}
+            return after.to_content(), JournalEntry("forget", details)
+
+        self.store.change(changed)
+        return self.cleared()
+
+    def merge(self, old: str, into: str) -> Model:
+        """Move the photos of one class to another; `add` and `evaluate` still know its name."""
+        entry = JournalEntry("merge", {"from": old, "to": into})
+        return self._change(lambda k: k.merged(old, into), entry)
 
     def rename(self, old: str, new: str) -> Model:
-        """Call a class by another name."""
+        """Call a class by another name; `add` and `evaluate` still know the former one."""
         entry = JournalEntry("rename", {"from": old, "to": new})
         return self._change(lambda k: k.renamed(old, new), entry)
 
@@ -275,7 +376,7 @@ class Model:
         delta: float | None = None,
         reject: float | None = None,
     ) -> Model:
-        """Move the operating point or the rejection rate; no photo is needed for that.
+        """Favour known or new classes, or change how many photos are called unknown.
 
         Parameters
         ----------
@@ -284,9 +385,9 @@ class Model:
         max_base_loss : float, optional
             Accuracy that known classes may lose, such as 0.01.
         delta : float, optional
-            The shift of all new classes itself, such as one found on labelled photos.
+            How much to favour all new classes, such as a value found on labelled photos.
         reject : float, optional
-            Fraction of genuine photos that may be called unknown.
+            Fraction of photos of known classes that may be called unknown.
         """
         point = {"objective": objective, "max_base_loss": max_base_loss, "delta": delta}
         given = {**point, "reject": reject}
@@ -313,13 +414,39 @@ class Model:
 
         return self._change(tuned, JournalEntry("tune", details))
 
+    def refit(self) -> Model:
+        """Learn again from all photos, as if `fit` had been given them all; no photo is needed.
+
+        It pays after many additions: metric, corrections and the threshold for "unknown" rest on
+        the photos of `fit` alone. All classes are known classes from then on, in the order of
+        their names.
+
+        Examples
+        --------
+        >>> model.refit().estimate().share()  # doctest: +SKIP
+        Share(right=37, photos=40)
+        """
+        from cala.model.refitting import refitted
+
+        encoder, card = self.encoder, self.current.encoder
+
+        def changed(content: Content) -> tuple[Content, JournalEntry]:
+            before = ModelVersion.from_content(content)
+            before.encoder.check_same(card, self.path)
+            after = refitted(before, encoder)
+            details = {"classes": len(after.names), "photos": len(after.photos)}
+            return after.to_content(), JournalEntry("refit", details)
+
+        self.store.change(changed)
+        return self.cleared()
+
     def undo(self) -> Model:
-        """Go back by one change."""
+        """Undo the last change."""
         self.store.undo()
         return self.cleared()
 
     def redo(self) -> Model:
-        """Take an undo back."""
+        """Reverse the last undo."""
         self.store.redo()
         return self.cleared()
 
@@ -341,15 +468,16 @@ class Model:
 
     # Questions
 
-    def embed(self, images: Any, advance: Advance = lambda done: None) -> Features:
-        """Embeddings (n, d) of photos; each photo is encoded once, ever."""
+    def embed(self, images: Any, advance: Advance | None = None) -> Features:
+        """Embeddings (n, d) of photos; those encoded before come from the cache."""
         return self._embed(gather(images), advance)
 
-    def _embed(self, split: ImageSplit, advance: Advance, crops: int = 0) -> Features:
+    def _embed(self, split: ImageSplit, advance: Advance | None, crops: int = 0) -> Features:
         from cala.encoders.embed import embed
 
         tta = self.current.encoder.tta
-        return embed(split, self.encoder, tta=tta, crops=crops, advance=advance)
+        with count_progress(len(split), advance) as count:
+            return embed(split, self.encoder, tta=tta, crops=crops, advance=count)
 
     def predict(
         self, images: Any, *, unknown: str = "on", reject: float | None = None
@@ -363,6 +491,52 @@ class Model:
         """
         return [answer.label for answer in self.explain(images, unknown=unknown, reject=reject)]
 
+    def predict_proba(self, images: Any) -> NDArray[np.float64]:
+        """How likely each class is for each photo, among the model's classes.
+
+        Parameters
+        ----------
+        images : path, folder, PIL image, array, or a list of these
+            The photos.
+
+        Returns
+        -------
+        ndarray of shape (n, n_classes)
+            Columns as in `classes`; a photo of none of them has its likeliest class too, see
+            `explain`.
+
+        Examples
+        --------
+        >>> model.predict_proba("some.jpg").round(2)  # doctest: +SKIP
+        array([[0.91, 0.06, 0.03]])
+        """
+        found: NDArray[np.float64] = self.current.classifier.predict_proba(self.embed(images))
+        return found
+
+    def export(self, path: str | os.PathLike[str], *, force: bool = False) -> Any:
+        """Write the model with its encoder as one ONNX file, as `cala export` does.
+
+        Parameters
+        ----------
+        path : path-like
+            The file, ending in `.onnx`; the weights of the classes are written beside it.
+        force : bool, default=False
+            Overwrite existing files.
+
+        Returns
+        -------
+        cala.export.Exported
+            What was written.
+
+        Examples
+        --------
+        >>> model.export("birds.onnx").classes  # doctest: +SKIP
+        12
+        """
+        from importlib import import_module  # a room above this one, which needs torch
+
+        return import_module("cala.export").export_onnx(self, Path(path), force=force)
+
     def explain(
         self,
         images: Any,
@@ -371,7 +545,7 @@ class Model:
         unknown: str = "on",
         reject: float | None = None,
         why: bool = False,
-        advance: Advance = lambda done: None,
+        advance: Advance | None = None,
     ) -> list[Prediction]:
         """Classes of each photo with their probabilities, and why.
 
@@ -384,9 +558,9 @@ class Model:
         unknown : {"on", "report", "off"}, default="on"
             Answer "unknown" if no class fits, flag it but still answer, or do not check.
         reject : float, optional
-            Fraction of genuine photos that may be called unknown, instead of the model's own.
+            Fraction of photos of known classes that may be called unknown. Default: the model's.
         why : bool, default=False
-            Add the closest classes and the answer without the adapter.
+            Add the closest classes, and the answer if no class were favoured.
         advance : callable, optional
             Called with the number of photos that have just been encoded.
 
@@ -410,22 +584,22 @@ class Model:
     def evaluate(
         self,
         images: Any,
-        labels: str | Sequence[str],
+        labels: str | Sequence[str] | None = None,
         *,
         reject: float | None = None,
-        advance: Advance = lambda done: None,
+        advance: Advance | None = None,
     ) -> Evaluation:
-        """How well it does on labelled photos.
+        """Evaluate the model on labelled photos.
 
         Parameters
         ----------
         images : path, folder, PIL image, array, or a list of these
-            The photos.
-        labels : str or sequence of str
+            The photos; without `labels`, a folder with one folder of photos per class.
+        labels : str or sequence of str, optional
             Their class, or one for each; photos of classes that the model does not know test
             whether it calls them unknown.
         reject : float, optional
-            Fraction of genuine photos that may be called unknown, instead of the model's own.
+            Fraction of photos of known classes that may be called unknown. Default: the model's.
         advance : callable, optional
             Called with the number of photos that have just been encoded.
 
@@ -433,17 +607,67 @@ class Model:
         -------
         Evaluation
             Accuracies, mistakes, and what calling photos unknown costs and brings.
+
+        Examples
+        --------
+        >>> model.evaluate("photos/test").accuracy  # doctest: +SKIP
+        0.88
         """
         check_limits(reject=reject)
+        if labels is None:
+            images, labels = labelled(images, "test")
         split = gather(images)
         labels = [plain_name(label) for label in _one_each(labels, len(split))]
         features = self._embed(split, advance)
         learned = self.current.photos.owners()
         again = sum(digest in learned for digest in digests_of(split))
-        return evaluate(self.current, features, labels, reject=reject, learned_from=again)
+        return evaluate(
+            self.current,
+            features,
+            labels,
+            reject=reject,
+            learned_from=again,
+            images=split.names,
+        )
+
+    def estimate(self, *, quick: bool = False) -> Estimate:
+        """What to expect on new photos, from the photos it has learned: each is left out once.
+
+        Parameters
+        ----------
+        quick : bool, default=False
+            Leave out known classes if they have many photos, which takes seconds.
+
+        Returns
+        -------
+        Estimate
+            Shares that were right, classes that are easily confused, and doubtful photos.
+
+        Examples
+        --------
+        >>> str(model.estimate().share())  # doctest: +SKIP
+        'about 85 % (between 70 and 95)'
+        """
+        return estimate(self.current, quick)
+
+    def learning_curve(self) -> list[CurvePoint]:
+        """What more photos of each class have brought so far: whether more would pay.
+
+        Returns
+        -------
+        list of CurvePoint
+            Photos of each class, and the fraction of other photos that are right then; empty if
+            there are too few to leave any out.
+
+        Examples
+        --------
+        >>> [(one.photos, one.right) for one in model.learning_curve()]  # doctest: +SKIP
+        [(1, 0.71), (2, 0.8), (4, 0.86)]
+        """
+        return learning_curve(self.current)
 
     def history(self) -> list[dict[str, Any]]:
-        """The journal, oldest change first."""
+        """All changes, oldest first."""
         return self.store.journal()
 
 
@@ -452,6 +676,7 @@ def load(
     *,
     encoder: str | os.PathLike[str] | Encoder | None = None,
     device: str = "cpu",
+    engine: str = "auto",
     trust_encoder: str | None = None,
 ) -> Model:
     """Open the model in a folder.
@@ -464,6 +689,8 @@ def load(
         Only if the encoder that the model names has moved.
     device : str, default="cpu"
         Where the encoder runs.
+    engine : {"auto", "torch", "onnxruntime", "openvino"}, default="auto"
+        What runs the encoder, see `cala.load_encoder`.
     trust_encoder : str, optional
         A `torch:` encoder that the model may import: give the name that it has there.
 
@@ -476,7 +703,8 @@ def load(
     >>> import cala
     >>> cala.load("birds").predict("garden/")  # doctest: +SKIP
     """
-    return Model(path, encoder=encoder, device=device, trust_encoder=trust_encoder)
+    given: dict[str, Any] = {"encoder": encoder, "trust_encoder": trust_encoder}
+    return Model(path, device=device, engine=engine, **given)
 
 
 #: Limits of options; a fraction is below 1, since `1` is almost always meant as 1 %.
@@ -511,6 +739,18 @@ def _one_each(label: Any, count: int) -> list[str]:
     return labels
 
 
+def _freed(before: ModelVersion, digests: Sequence[bytes], names: Sequence[str]) -> ModelVersion:
+    """Without the photos that are about to be learned for another class."""
+    ids = dict(zip(before.classifier.head_.classes, before.names, strict=True))
+    owners = before.photos.owners()
+    moved = {
+        digest
+        for digest, name in zip(digests, before.current_names(names), strict=True)
+        if digest in owners and ids[owners[digest]] != name
+    }
+    return before.without_photos(moved) if moved else before
+
+
 def _learned(
     before: ModelVersion,
     files: Sequence[str],
@@ -519,16 +759,19 @@ def _learned(
     digests: Sequence[bytes],
 ) -> tuple[ModelVersion, Added, NewPhotos]:
     """The version after learning photos, what was added, and which photos were new."""
+    renamed = {name: before.former[name] for name in names if name in before.former}
+    names = before.current_names(names)
     ids = dict(zip(before.classifier.head_.classes, before.names, strict=True))
     owners = before.photos.owners()
     found = new_photos(files, digests, names, lambda digest: ids.get(owners.get(digest, -1)))
     counts = dict(Counter(found.names))
     new = tuple(name for name in counts if name not in before.names)
     alike = {name: other for name in new if (other := before.alike(name, 0.95)) is not None}
-    added = Added(counts, new, found.duplicates, alike)
+    added = Added(counts, new, found.duplicates, alike, renamed=renamed)
     if not counts:
         return before, added, found
-    after = before.with_photos(features[found.rows], found.names, found.digests)
+    own = [files[row] for row in found.rows]
+    after = before.with_photos(features[found.rows], found.names, found.digests, own)
     return after, added, found
 
 

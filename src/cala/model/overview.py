@@ -107,8 +107,16 @@ def _words(entry: dict[str, Any]) -> str:
             name, count = next(iter(counts.items()))
             return f"{action} {name} ({count} {'photo' if count == 1 else 'photos'})"
         return f"{action} {len(counts)} classes ({sum(counts.values()):,} photos)"
+    if action == "forget" and entry.get("photo"):
+        return f"forget {entry['photo']} of {entry.get('class')}"
     if action == "forget":
         return f"forget {entry.get('class')}"
+    if action == "reject":
+        return f"reject {entry.get('photos')} photos"
+    if action == "merge":
+        return f"merge {entry.get('from')} into {entry.get('to')}"
+    if action == "refit":
+        return f"refit {entry.get('classes')} classes ({entry.get('photos'):,} photos)"
     if action == "rename":
         return f"rename {entry.get('from')} to {entry.get('to')}"
     if action == "tune":

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from cala.data.decoding import SUFFIXES, Pixels, decode, to_pixels
+from cala.data.decoding import Pixels, decode, to_pixels
 from cala.data.folder import is_split
+from cala.data.formats import LeftOut, is_system, left_out_note, why_left_out
 from cala.data.image_scan import scan
 from cala.data.images import FilePixels, ImageSplit, Rows
-from cala.data.listing import class_folders, images_in
-from cala.errors import InputError
+from cala.data.listing import class_folders, class_images, images_in
+from cala.errors import InputError, LeftOutWarning
 from cala.files import reason, shown
 from cala.store import JournalEntry
 
@@ -54,15 +57,23 @@ class MemoryPixels:
         return [_digest(self.images[row]) for row in rows]
 
 
-def gather(images: Any, labels: Sequence[int] | None = None) -> ImageSplit:
+def gather(images: Any, labels: Sequence[int] | None = None, strict: bool = False) -> ImageSplit:
     """One image, several, or folders of them, as a split; labels (n,) default to 0.
 
     images : path, PIL image, (h, w, 3) uint8 array, (n, h, w, 3) array, or a list of these
+    strict : raise if folders hold files that are not photos; otherwise a warning names them
     """
     items = _listed(images)
     paths = [item for item in items if isinstance(item, str | os.PathLike)]
     if len(paths) == len(items):
-        files = find_files(paths)
+        left_out: list[LeftOut] = []
+        files = find_files(paths, left_out)
+        if strict:
+            check_none_left_out(left_out, len(files))
+        if left_out:
+            warnings.warn(
+                LeftOutWarning(left_out_note(left_out, len(files)), "left_out"), stacklevel=3
+            )
         names = tuple(str(path) for path in files)
         source: Any = FilePixels(tuple(files))
     else:
@@ -76,8 +87,14 @@ def gather(images: Any, labels: Sequence[int] | None = None) -> ImageSplit:
     return ImageSplit(given, names, source)
 
 
-def find_files(paths: Sequence[str | os.PathLike[str]]) -> list[Path]:
-    """Files as they are given, and the image files below folders, in order."""
+def find_files(
+    paths: Sequence[str | os.PathLike[str]], left_out: list[LeftOut] | None = None
+) -> list[Path]:
+    """Files as they are given, and the photos below folders, in order.
+
+    left_out : takes the other files below folders
+    """
+    others: list[LeftOut] = [] if left_out is None else left_out
     found: list[Path] = []
     for given in paths:
         path = Path(given)
@@ -85,24 +102,41 @@ def find_files(paths: Sequence[str | os.PathLike[str]]) -> list[Path]:
             is_folder = path.is_dir()
             path.lstat()
         except (OSError, ValueError) as error:
+            if _is_address(given):
+                detail, fix = (
+                    "only files and folders are read",
+                    "save the photo to a file, and give that",
+                )
+                raise InputError(detail, fix, field="photos", code="address") from error
             raise InputError(f"{shown(path)} cannot be read ({reason(error)})") from error
-        inside = _below(path) if is_folder else [path]
+        inside = _below(path, others) if is_folder else [path]
         if not inside:
-            kinds = ", ".join(sorted(SUFFIXES))
-            raise InputError(f"{shown(path)} holds no images", f"expected {kinds}")
+            raise InputError(
+                f"{shown(path)} holds no photos", _instead(others) or None, code="no_photos"
+            )
         found += inside
     return _some(found)
 
 
+def _is_address(given: str | os.PathLike[str]) -> bool:
+    """Whether it is a web address, also as a path, or the `-` of programs that read a stream."""
+    return str(given) == "-" or re.match(r"(https?|ftp|file|data):", str(given)) is not None
+
+
 def labelled_files(
-    folder: Path, part: str = "train", notes: list[str] | None = None
+    folder: Path,
+    part: str = "train",
+    notes: list[str] | None = None,
+    left_out: list[LeftOut] | None = None,
 ) -> tuple[list[Path], list[str]]:
     """Paths and class names of a folder with one folder per class, or with one class's photos.
 
     part : which of train/ and test/ to take, where the folder has these
-    notes : takes what there is to say of files and folders that are skipped
+    notes : takes what there is to say of folders that are skipped
+    left_out : takes files that are not photos
     """
     said: list[str] = [] if notes is None else notes
+    others: list[LeftOut] = [] if left_out is None else left_out
     try:
         if not folder.exists():
             raise InputError(f"{shown(folder)} does not exist", field="photos")
@@ -116,8 +150,8 @@ def labelled_files(
         root = folder / part if is_split(folder) else folder
         if not root.is_dir():
             raise InputError(f"{shown(folder)} has no {part}/ folder", field="photos")
-        own = images_in(root, said)
-        classes = [(sub.name, images_in(sub, said)) for sub in class_folders(root)]
+        own = images_in(root, others)
+        classes = [(sub.name, class_images(sub, others)) for sub in class_folders(root)]
         deeper = [] if own else [sub for sub in class_folders(root) if _has_classes(sub)]
     except OSError as error:
         raise InputError(f"{shown(folder)} cannot be read ({reason(error)})") from error
@@ -136,11 +170,51 @@ def labelled_files(
         hint = f"; did you mean {shown(deeper[0])}?" if deeper else ""
         raise InputError(
             f"{shown(root)} holds no photos",
-            f"expected {shown(root)}/<class>/<photo>.jpg{hint}",
+            f"expected {shown(root)}/<class>/<photo>.jpg{hint or _instead(others, '; ')}",
             field="photos",
+            code="no_photos",
         )
     paths = [path for _, images in classes for path in images]
     return paths, [name for name, images in classes for _ in images]
+
+
+def labelled(
+    folder: Any, part: str = "train", strict: bool = False
+) -> tuple[list[Path], list[str]]:
+    """`labelled_files` for Python: what is left out is a warning, or an error if `strict`."""
+    if not isinstance(folder, str | os.PathLike):
+        raise InputError(
+            "there are no labels",
+            "give a label, one for each photo, or a folder with one folder of photos per class",
+            field="label",
+            code="no_labels",
+        )
+    left_out: list[LeftOut] = []
+    notes: list[str] = []
+    found = labelled_files(Path(folder), part, notes, left_out)
+    if strict:
+        check_none_left_out(left_out, len(found[0]))
+    if left_out:
+        notes.append(left_out_note(left_out, len(found[0])))
+    for text in notes:
+        warnings.warn(LeftOutWarning(text, "left_out"), stacklevel=3)
+    return found
+
+
+def _instead(left_out: Sequence[LeftOut], before: str = "") -> str:
+    """What a place without photos holds instead, to put behind an error."""
+    return before + left_out_note(left_out, 0) if left_out else ""
+
+
+def check_none_left_out(left_out: Sequence[LeftOut], photos: int) -> None:
+    """Raise if files beside so many photos are not used."""
+    if left_out:
+        raise InputError(
+            left_out_note(left_out, photos),
+            "move them elsewhere, or run it without --strict (strict=True in Python)",
+            field="strict",
+            code="left_out",
+        )
 
 
 def _has_classes(folder: Path) -> bool:
@@ -165,20 +239,21 @@ def with_readable(
     return (work(good) if good else None), bad
 
 
-def _below(folder: Path) -> list[Path]:
-    """Image files at any depth; links to folders are not followed, so no loop can trap us."""
+def _below(folder: Path, left_out: list[LeftOut]) -> list[Path]:
+    """Photos at any depth; links to folders are not followed, so no loop can trap us."""
     images: list[Path] = []
 
     def refuse(error: OSError) -> None:
         raise InputError(f"{shown(error.filename)} cannot be read ({reason(error)})") from error
 
     for root, folders, files in os.walk(folder, onerror=refuse):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        images += [
-            Path(root, name)
-            for name in sorted(files)
-            if not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES
-        ]
+        folders[:] = sorted(name for name in folders if not is_system(name))
+        for path in (Path(root, name) for name in sorted(files) if not is_system(name)):
+            why = why_left_out(path)
+            if why is None:
+                images.append(path)
+            else:
+                left_out.append(LeftOut(path, why))
     return images
 
 

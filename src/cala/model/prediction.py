@@ -59,7 +59,7 @@ class Prediction:
     probability : float
         How likely `best` is among the model's classes.
     familiarity : float
-        Fraction of genuine photos of such a class that look no more familiar; NaN where the model
+        Fraction of photos of that class that look no more familiar; NaN where the model
         cannot tell.
     unknown : bool
         Whether no class fits.
@@ -127,7 +127,7 @@ def predict(
         values = np.take_along_axis(shares, columns, 1).tolist()
         fits = np.full(len(part), np.nan)
         if unknown != "off" and rejection.is_on:
-            fits = rejection.p_values(plain, head.table.counts, head.n_base)
+            fits = rejection.p_values(part)
         reasons = _reasons(current, unit[:, : head.dim], plain, max(top, 3)) if why else None
         for row, best in enumerate(columns.tolist()):
             order = [labels[column] for column in best]

@@ -1,4 +1,4 @@
-"""Small copies of photos beside a model, where the user wants them, for the page to show."""
+"""Small copies of photos beside a model, unless the user wants none, to show them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from PIL import Image
 from cala.data.decoding import Pixels
 from cala.data.images import ImageSplit
 from cala.files import write_bytes
-from cala.store.files import Arrays, check_not_linked, delete_own, own_files
+from cala.store.files import Group, check_not_linked, delete_own, own_files
 
 FOLDER = "thumbnails"
 OWN = own_files(r"[0-9a-f]{64}\.jpg")
@@ -27,6 +27,11 @@ def write_thumbnails(model: Path, split: ImageSplit) -> None:
     images = chain.from_iterable(split.batches(BATCH, lacking) if lacking else ())
     for row, pixels in zip(lacking, images, strict=True):
         put_thumbnails(model, {digests[row]: small_copy(pixels)})
+
+
+def has_thumbnails(model: Path) -> bool:
+    """Whether small copies are kept beside a model."""
+    return (model / FOLDER).is_dir()
 
 
 def put_thumbnails(model: Path, copies: Mapping[str, bytes]) -> None:
@@ -52,7 +57,7 @@ def thumbnail(model: Path, digest: str) -> Path:
     return model / FOLDER / f"{digest}.jpg"
 
 
-def drop_thumbnails(model: Path, versions: Iterable[Arrays]) -> None:
+def drop_thumbnails(model: Path, versions: Iterable[Group]) -> None:
     """Delete those of photos that no version knows any more.
 
     versions : the photos of every version that can be reached, read only if there are thumbnails

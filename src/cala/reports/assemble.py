@@ -17,7 +17,7 @@ from cala.errors import InputError
 from cala.files import shown, write_text
 from cala.reports.drawing import Picture, save_picture
 from cala.reports.example_images import find_photos
-from cala.reports.phrases import headline
+from cala.reports.phrases import explained, headline
 from cala.reports.result_tables import summary_table
 from cala.reports.runs import Run
 from cala.reports.sections import Folded, Section, attempt, make_sections
@@ -35,7 +35,7 @@ class StudyPage:
 
     dataset: str
     headline: str
-    focus: str
+    about: str
     summary: Table
     sections: list[Section]
     prefix: str
@@ -62,7 +62,9 @@ def assemble(
             prefix = f"{i}-" if len(studies) > 1 else ""
             summary = summary_table(study, study.draws, "summary", "Main result")
             sections = list(make_sections(study, relations, photos, notes))
-            page = StudyPage(study.dataset, headline(study), study.focus, summary, sections, prefix)
+            page = StudyPage(
+                study.dataset, headline(study), explained(study), summary, sections, prefix
+            )
             files += [*_write_table(summary, prefix, out), *_write(page, out, svgs, notes)]
             pages.append(page)
     names = ", ".join(dict.fromkeys(page.dataset for page in pages))

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from cala.errors import InputError
+from cala.extras import needs
 from cala.files import reason, shown, stamp, write_text
 from cala.records import find_runs
 from cala.reports.runs import load_run
 
-FOLDERS = ("figures", "tables")
+_FOLDERS = ("figures", "tables")
 
 
 @dataclass
@@ -42,18 +43,18 @@ def make_report(paths: list[Path], out: Path, images: Path | None = None) -> Rep
     if before.get("inputs") == digest and all((out / f).is_file() for f in files):
         notes, headlines = (list(before.get(key, [])) for key in ("notes", "headlines"))
         return Report(out / "report.html", notes, files, headlines, reused=True)
+    with needs("report", what="a report"):
+        from cala.reports.assemble import assemble
     try:
-        for name in FOLDERS:
+        for name in _FOLDERS:
             (out / name).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         why = f"the folder {shown(out)} cannot be created ({reason(error)})"
         raise InputError(why, "choose another --out", field="out") from error
-    from cala.reports.assemble import assemble
-
     notes, files_now, headlines = assemble([load_run(path) for path in runs], out, images)
     report = Report(out / "report.html", notes, files_now, headlines)
     for stale in set(files) - set(report.files):
-        if str(Path(stale).parent) in FOLDERS:  # never outside, whatever report.json says
+        if str(Path(stale).parent) in _FOLDERS:  # never outside, whatever report.json says
             (out / stale).unlink(missing_ok=True)
     report.seconds = time.monotonic() - start
     manifest = {"inputs": digest, "files": files_now, "notes": notes, "headlines": headlines}

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 BLUE = (0.0, 0.32, 0.62)
 POWER = 0.4  # of the share, so that rare mistakes show
-ALL_NAMED = 12  # up to so many classes every row of a matrix is named
+ALL_NAMED = 12  # most classes for which every row of a matrix is named
 SWALLOWED_SHOWN = 15
 GAINS_NAMED = 8
-FEWEST = 10  # images of a bin that is drawn
-SIDES = (("all", INK, "o"), ("base", BASE, "s"), ("novel", NOVEL, "^"))
+_FEWEST = 10  # images of a bin that is drawn
+_SIDES = (("all", INK, "o"), ("base", BASE, "s"), ("novel", NOVEL, "^"))
 TITLES = {"before": "without adapter", "after": "with adapter"}
 
 
@@ -94,7 +94,7 @@ def confusion(study: Study, method: str) -> Picture:
     if c <= ALL_NAMED:
         axes[0].set_yticks(np.arange(c) + 0.5, [n[:20] for n in artifact.names()])
     bar = figure.colorbar(
-        image, ax=axes, shrink=0.8, pad=0.03, ticks=[0, 0.01, 0.1, 0.25, 0.5, 1],
+        image, ax=axes, shrink=0.7, pad=0.03, ticks=[0, 0.01, 0.1, 0.25, 0.5, 1],
         format=PercentFormatter(1, 0), label="share of the true class's images",
     )  # fmt: skip
     bar.solids.set_rasterized(True)  # type: ignore[union-attr]
@@ -187,7 +187,7 @@ def classes(study: Study, gains: ClassGains) -> Picture:
         right.text(0.5, 0.5, "no class changes", transform=right.transAxes, ha="center")
     caption = (
         f"Accuracy of each class with {gains.method} minus that of {gains.against}; "
-        f"{one_cell(study, gains.method)}. The means over base and over novel classes stand above; "
+        f"{one_cell(study, gains.method)}. The means over base and over novel classes are above; "
         "hatched by name: novel."
     )
     won, lost = int((gains.gain > 0).sum()), int((gains.gain < 0).sum())
@@ -196,7 +196,7 @@ def classes(study: Study, gains: ClassGains) -> Picture:
 
 
 def _horizontal(axes: Axes) -> None:
-    """Grid lines for bars that lie."""
+    """Grid lines for horizontal bars."""
     axes.grid(True, axis="x")
     axes.grid(False, axis="y")
 
@@ -212,11 +212,11 @@ def reliability_figure(study: Study, method: str) -> Picture | None:
     errors = []
     for panel, when in zip(axes, times, strict=True):
         panel.plot([0, 1], [0, 1], color=MUTED, lw=0.8, ls="--")
-        for side, colour, marker in SIDES:
+        for side, colour, marker in _SIDES:
             found = artifact_reliability(artifact, when, side)
             if found is None or not found.count.any():
                 continue
-            full = found.count >= FEWEST
+            full = found.count >= _FEWEST
             x, y = found.confidence[full], found.accuracy[full]
             panel.plot(x, y, color=colour, lw=1.0)
             area = 6 + 220 * found.count[full] / found.count.sum()
@@ -235,7 +235,7 @@ def reliability_figure(study: Study, method: str) -> Picture | None:
     caption = (
         f"{method}: share of right predictions against the probability given to them, {BINS} bins; "
         f"{one_cell(study, method)}. Below the diagonal: too sure. ECE in points; a point's area "
-        f"grows with its share of the images; bins with fewer than {FEWEST} images are not drawn."
+        f"grows with its share of the images; bins with fewer than {_FEWEST} images are not drawn."
     )
     alt = f"Reliability diagram; expected calibration error {', '.join(errors)}."
     return Picture("reliability", "Reliability", caption, alt, figure)

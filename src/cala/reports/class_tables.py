@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cala.reports.phrases import one_cell
-from cala.reports.runs import Array, Artifact
+from cala.reports.runs import Artifact
 from cala.reports.study import Study
-from cala.table import Cell, Table, plain, row
+from cala.table import Table, TableCell, plain, row
 
-PAIRS = 12
+_PAIRS = 12
 NOVEL = 12
 SWALLOWERS = 3
-MOST = 10
+_MOST = 10
 BINS = 15
 
 
@@ -67,7 +69,7 @@ def pairs_table(study: Study, method: str) -> Table:
     artifact = study.artifacts[method]
     names, before, after = artifact.names(), artifact.shares("before"), artifact.shares("after")
     np.fill_diagonal(after, 0.0)
-    order = np.argsort(-after, axis=None, kind="stable")[:PAIRS]
+    order = np.argsort(-after, axis=None, kind="stable")[:_PAIRS]
     rows = []
     for pair in zip(*np.unravel_index(order, after.shape), strict=True):
         if after[pair] > 0:
@@ -82,7 +84,7 @@ def pairs_table(study: Study, method: str) -> Table:
     return Table("confused_pairs", "Most confused pairs", caption, columns, rows)
 
 
-def _percent(share: float) -> Cell:
+def _percent(share: float) -> TableCell:
     return plain(100 * share, 0)
 
 
@@ -94,14 +96,14 @@ class ClassGains:
     against: str
     names: list[str]
     n_base: int
-    before: Array
-    after: Array
+    before: NDArray[Any]
+    after: NDArray[Any]
 
     @property
-    def gain(self) -> Array:
+    def gain(self) -> NDArray[Any]:
         return self.after - self.before
 
-    def extremes(self, most: int = MOST) -> list[int]:
+    def extremes(self, most: int = _MOST) -> list[int]:
         """Columns with the largest gains, then those with the largest losses."""
         gain = self.gain
         order = np.argsort(-gain, kind="stable")
@@ -135,7 +137,7 @@ def gains_table(study: Study, gains: ClassGains) -> Table:
         rows.append(row(gains.names[column], side, *values, gain))
     caption = (
         f"Accuracy of single classes, {gains.method} against {gains.against}, percent and points; "
-        f"the {MOST} largest gains and losses; {one_cell(study, gains.method)}."
+        f"the {_MOST} largest gains and losses; {one_cell(study, gains.method)}."
     )
     columns = ["class", "side", "before", "after", "gain"]
     return Table("classes", "Classes that gain and lose", caption, columns, rows)
@@ -145,23 +147,23 @@ def gains_table(study: Study, gains: ClassGains) -> Table:
 class Reliability:
     """Per bin: number of images, mean confidence, accuracy (NaN in empty bins); ece : in percent"""
 
-    count: Array
-    confidence: Array
-    accuracy: Array
+    count: NDArray[Any]
+    confidence: NDArray[Any]
+    accuracy: NDArray[Any]
     ece: float
 
 
-def reliability(confidence: Array, right: Array, bins: int = BINS) -> Reliability:
+def reliability(confidence: NDArray[Any], right: NDArray[Any]) -> Reliability:
     """Bins of equal width over [0, 1].
 
     >>> round(reliability(np.array([0.9, 0.9]), np.array([True, False])).ece, 6)
     40.0
     """
-    place = np.minimum((confidence * bins).astype(int), bins - 1)
-    count = np.bincount(place, minlength=bins).astype(float)
+    place = np.minimum((confidence * BINS).astype(int), BINS - 1)
+    count = np.bincount(place, minlength=BINS).astype(float)
     with np.errstate(invalid="ignore"):
-        sure = np.bincount(place, confidence, bins) / count
-        correct = np.bincount(place, right.astype(float), bins) / count
+        sure = np.bincount(place, confidence, BINS) / count
+        correct = np.bincount(place, right.astype(float), BINS) / count
     share = count / max(len(confidence), 1)
     ece = 100 * float(np.nansum(share * np.abs(sure - correct)))
     return Reliability(count, sure, correct, ece)

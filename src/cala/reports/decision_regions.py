@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import ndimage
 
 from cala.reports.drawing import COLOURS, INK, PAPER, Picture, clipped, make_figure
-from cala.reports.runs import Array, Artifact
+from cala.reports.runs import Artifact
 from cala.reports.study import Study
 
 if TYPE_CHECKING:
@@ -29,15 +30,15 @@ class Plane:
     """
 
     columns: list[int]
-    points: Array
-    own: Array
-    logits: Array
-    shift: Array
-    stars: Array
+    points: NDArray[Any]
+    own: NDArray[Any]
+    logits: NDArray[Any]
+    shift: NDArray[Any]
+    stars: NDArray[Any]
 
 
 def choose(artifact: Artifact) -> list[int]:
-    """The novel classes that lose most to base without the adapter, and who takes them."""
+    """The novel classes that lose most to base without the adapter, and the takers."""
     b = artifact.n_base
     taken = artifact.shares("before")[:, :b]
     lost = taken[b:].sum(1)
@@ -124,7 +125,7 @@ def tsne(study: Study, method: str) -> Picture | None:
     return Picture("tsne", "Decision regions", caption, alt, figure)
 
 
-def _grid(found: Plane) -> tuple[Array, Array, Array, Array]:
+def _grid(found: Plane) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
     """Axes (g,), (g,), each place's weights over the images (g², m), and how near they are (g, g).
 
     Nearness falls from 1 to 0 over some eight times the usual distance between images.
@@ -158,7 +159,7 @@ def _marker(k: int, n_base: int) -> str:
     return "osDP"[k % 4] if k < n_base else "^v<>"[(k - n_base) % 4]
 
 
-def _tint(region: Array, close: Array) -> Array:
+def _tint(region: NDArray[Any], close: NDArray[Any]) -> NDArray[Any]:
     """RGBA of the regions, fainter the farther the next image is."""
     from matplotlib.colors import to_rgba_array
 

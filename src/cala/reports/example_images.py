@@ -72,7 +72,7 @@ def _thumbnails(photos: Photos, name: str) -> list[str]:
 
 
 def _thumbnail(path: Path) -> str:
-    """A small JPEG as a data URI; empty if the file is no image."""
+    """A small JPEG as a data URI; empty if the file is not an image."""
     from PIL import Image
 
     try:

@@ -1,4 +1,4 @@
-"""Numbers printed in the paper, always shown as quoted; its slips are found by computing."""
+"""Numbers printed in the CALA paper, always shown as quoted; its slips are found by computing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cala.metrics import average
-from cala.table import Cell, Row, Table, plain, row
+from cala.table import Row, Table, TableCell, plain, row
 
 
 @cache
@@ -34,7 +34,7 @@ def average_slip(line: dict[str, Any]) -> float | None:
 
 
 def impossible_rates(line: dict[str, Any], per_session: int) -> list[int]:
-    """Sessions whose printed rate is no k/(images), so not that of one run.
+    """Sessions whose printed rate is not k/(images), so not that of one run.
 
     >>> rows = {row["method"]: row for row in paper_numbers()["fpr"]["rows"]}
     >>> impossible_rates(rows["CALA"], 500), impossible_rates(rows["LA-fscil"], 500)
@@ -47,21 +47,21 @@ def impossible_rates(line: dict[str, Any], per_session: int) -> list[int]:
 
 
 def in_paper(part: str, dataset: str) -> bool:
-    """Whether the paper's table is about this data set."""
+    """Whether the CALA paper's table is about this data set."""
     name = dataset.lower().replace("-", "_").split(":")[0]
     return bool(paper_numbers()[part]["dataset"] == name)
 
 
 def beside(table: Table, part: str, dataset: str) -> Table:
-    """A table with the paper's rows below its own where they are about the same data set."""
-    return joined(table, QUOTED[part]()) if in_paper(part, dataset) else table
+    """A table with the CALA paper's rows below its own where they are about the same data set."""
+    return joined(table, _QUOTED[part]()) if in_paper(part, dataset) else table
 
 
 def elsewhere(part: str, dataset: str) -> Table | None:
     """The paper's own table where it is about another data set."""
     if in_paper(part, dataset):
         return None
-    table = QUOTED[part]()
+    table = _QUOTED[part]()
     other = "Another data set and encoder: not comparable with the numbers above."
     return replace(table, caption=f"{table.caption} {other}")
 
@@ -71,7 +71,7 @@ def joined(table: Table, theirs: Table) -> Table:
     more = []
     for line in theirs.rows:
         cells = dict(zip(theirs.columns[1:], line.cells[1:], strict=True))
-        found = (cells.get(column, Cell()) for column in table.columns[1:])
+        found = (cells.get(column, TableCell()) for column in table.columns[1:])
         more.append(Row([line.cells[0], *found], quoted=True))
     notes = [*table.notes, theirs.caption, *theirs.notes]
     return replace(table, rows=table.rows + more, notes=notes)
@@ -93,14 +93,14 @@ def quoted_sessions() -> Table:
             )
         if "note" in line:
             notes.append(f"{line['method']}: {line['note']}.")
-    notes.append("◇: reproduced by the paper's authors from open code. Quoted Δ_last is CALA's.")
+    notes.append("◇: reproduced by CALA's authors from open code. Quoted Δ_last is CALA's.")
     columns = ["method", *_sessions(0, source), "Avg", "Δ_last"]
     caption = f"{_quoted(source, 2)}, one run each."
     return Table("quoted_sessions", "The paper's accuracies", caption, columns, rows, notes)
 
 
 def quoted_last_session(sessions: int) -> Table:
-    """The two rows that the paper prints for CIFAR-100, last session and average."""
+    """The two rows that the CALA paper prints for CIFAR-100, last session and average."""
     source = paper_numbers()["gamma"]
     names = {0: "baseline (γ = 0)", 10: "CALA (γ = 10)"}
     rows = [
@@ -109,7 +109,7 @@ def quoted_last_session(sessions: int) -> Table:
         if line["gamma"] in names
     ]
     caption = (
-        "Quoted: the paper prints two rows for this data set, in its table on γ "
+        "Quoted: the CALA paper prints two rows for this data set, in its table on γ "
         f"({source['encoder']}, another encoder than here)."
     )
     return Table("quoted_last", "", caption, ["method", str(sessions), "Avg"], rows)
@@ -126,7 +126,7 @@ def quoted_rates() -> Table:
         if (wrong := impossible_rates(r, images))
     )
     note = (
-        f"Printed rates that are no whole number of images out of {images} per session, so not of "
+        f"Printed rates that are not a whole number of {images} images per session, so not of "
         f"one run: {odd}."
     )
     columns = ["method", *_sessions(1, source)]
@@ -167,10 +167,10 @@ def _sessions(first: int, source: dict[str, Any]) -> list[str]:
 
 def _quoted(source: dict[str, Any], number: int) -> str:
     encoded = f"{source['dataset']} with {source['encoder']}"
-    return f"Quoted from the paper (its Table {number}): {encoded}"
+    return f"Quoted from the CALA paper (its Table {number}): {encoded}"
 
 
-QUOTED = {
+_QUOTED = {
     "sessions": quoted_sessions,
     "fpr": quoted_rates,
     "gamma": quoted_gamma,

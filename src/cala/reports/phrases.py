@@ -1,7 +1,7 @@
 """Sentences of a report: the headline, and what intervals and single cells mean.
 
 Which methods the headline speaks of is fixed before any number is known: the last method listed,
-against the first. So test images choose nothing here either, and a loss is said like a gain.
+against the first. So test images choose nothing here either, and a loss is reported like a gain.
 """
 
 from __future__ import annotations
@@ -11,9 +11,25 @@ from collections.abc import Iterable
 
 from cala.files import counted
 from cala.reports.study import Study
-from cala.statistics import Estimate
+from cala.statistics import Interval
 
 NOT_COVERED = "it does not cover encoders or training seeds."
+SHIFTS = {
+    "la": "one shift of all novel logits",
+    "cala": "a shift of each novel class's logit, from its similarity to the base classes",
+    "cala-plus": "a shift of each novel class's logit, from its similarity to the base classes and "
+    "the tightness and number of its shots",
+}
+
+
+def explained(study: Study) -> str:
+    """Which method the figures of a single method show, and what its adapter does."""
+    adapter = study.adapter(study.focus)
+    said = f"Figures of a single method show {study.focus}"
+    if adapter is None:
+        return f"{said}, which has no adapter."
+    learned = f" ({SHIFTS.get(adapter)}, learned before any novel class came)"
+    return f"{said}, before and after its adapter{learned if adapter in SHIFTS else ''}."
 
 
 def headline(study: Study) -> str:
@@ -38,7 +54,7 @@ def headline(study: Study) -> str:
     return f"{start}{end}.{_fallen(study, dict.fromkeys([first, method]))}"
 
 
-def _difference(gain: Estimate, first: str) -> str:
+def _difference(gain: Interval, first: str) -> str:
     """More, less, or not distinguishable, with the number in every case."""
     over = "and test images" if gain.groups else "(± over draws alone, not test images)"
     count = f"the same {gain.n} draws {over}" if gain.n > 1 else "one draw, which has no interval"

@@ -11,14 +11,15 @@ from cala.reports.drawing import BASE, COLOURS, INK, NOVEL, Picture, clipped, ma
 from cala.reports.phrases import over_draws
 from cala.reports.result_tables import GammaSweep
 from cala.reports.study import Study
-from cala.statistics import Estimate
+from cala.statistics import Interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LINES = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5)))
 MARKERS = "os^DvPX<>*hpd8"
-CURVE_POINTS = 300  # of a curve that may have thousands
+_CURVE_POINTS = 300  # of a curve that may have thousands
+LABEL_GAP = 11.5  # smallest distance of two labels, in points
 CURVE_MARKS = 8  # along a curve, so that it is known without its colour
 End = tuple[float, str, dict[str, Any]]
 
@@ -97,7 +98,7 @@ def tradeoff(study: Study) -> Picture | None:
         style = look(i)
         marker = style.pop("marker")
         base, novel = 100 * curve.base, 100 * curve.novel
-        keep = np.unique(np.linspace(0, len(base) - 1, CURVE_POINTS).astype(int))
+        keep = np.unique(np.linspace(0, len(base) - 1, _CURVE_POINTS).astype(int))
         step = max(1, len(keep) // CURVE_MARKS)
         marks = {"marker": marker, "ms": 3.5, "markevery": (i * step // len(found), step)}
         axes.plot(base[keep], novel[keep], **style, lw=1.3, **marks)
@@ -129,7 +130,7 @@ def _height(study: Study) -> float:
 
 
 def _lines(
-    panel: Axes, study: Study, first: int, of: Callable[[str], list[Estimate]], title: str
+    panel: Axes, study: Study, first: int, of: Callable[[str], list[Interval]], title: str
 ) -> list[End]:
     """A line per method over sessions; where the lines end, for their names."""
     ends = []
@@ -154,7 +155,7 @@ def look(index: int) -> dict[str, Any]:
 
 
 def band(
-    axes: Axes, x: Sequence[int], found: Sequence[Estimate], style: dict[str, Any], among: int
+    axes: Axes, x: Sequence[int], found: Sequence[Interval], style: dict[str, Any], among: int
 ) -> None:
     """A line of means with a band of their intervals; among : how many lines share the axes"""
     alpha = 0.15 if among <= 5 else 0.07 if among <= 8 else 0.03
@@ -164,16 +165,16 @@ def band(
     axes.plot(x, mean, **style)
 
 
-def end_labels(axes: Axes, ends: Sequence[End], gap: float = 11.5) -> None:
+def end_labels(axes: Axes, ends: Sequence[End]) -> None:
     """Names at the right end of lines, moved apart where they would overlap.
 
-    ends : (height in data, name, look); gap : smallest distance in points
+    ends : (height in data, name, look)
     """
     axes.get_figure(root=True).draw_without_rendering()  # type: ignore[union-attr]
     ends = sorted((end for end in ends if end[0] == end[0]), key=lambda end: end[0])
     low, high = axes.get_ylim()
     points = axes.get_window_extent().height * 72 / axes.figure.dpi
-    heights = spread([end[0] for end in ends], gap * (high - low) / points, low, high)
+    heights = spread([end[0] for end in ends], LABEL_GAP * (high - low) / points, low, high)
     across: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "clip_on": False}
     for (value, name, style), height in zip(ends, heights, strict=True):
         colour = style["color"]

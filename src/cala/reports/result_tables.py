@@ -10,10 +10,10 @@ from cala.reports.paper_numbers import beside, in_paper, joined, quoted_last_ses
 from cala.reports.phrases import NOT_COVERED, over_draws
 from cala.reports.study import Study
 from cala.results import Results
-from cala.statistics import Estimate
-from cala.table import Cell, Row, Table, difference, mark_best, number, plain, row
+from cala.statistics import Interval
+from cala.table import Row, Table, TableCell, difference, mark_best, number, plain, row
 
-COLUMNS = {
+_COLUMNS = {
     "last": "last", "avg": "Avg", "base": "base", "novel": "novel", "hm": "HM", "ahm": "AHM",
     "avg_novel": "Avg_novel", "fpr_last": "FPR", "ausuc": "AUSUC", "ncr2": "NCR@2", "ncr5": "NCR@5",
 }  # fmt: skip
@@ -24,7 +24,7 @@ MEANING = (
     "(lower is better); AUSUC: area under the base/novel trade-off curve; NCR@2, NCR@5: novel "
     "accuracy where base accuracy has fallen by 2 or 5 points. Bold: best mean."
 )
-RATES = {
+_RATES = {
     "fpr": "Novel images taken for base classes (FPR)",
     "fpr_mirror": "Base images taken for novel classes (the mirror of FPR)",
 }
@@ -35,15 +35,15 @@ def summary_table(study: Study, draws: Sequence[str], name: str, title: str) -> 
     rows = []
     for method in study.methods:
         n = len(study.results.shared_draws([method], draws))
-        cells = (number(study.results.estimate(method, c, draws)) for c in COLUMNS)
+        cells = (number(study.results.estimate(method, c, draws)) for c in _COLUMNS)
         rows.append(row(method, *cells, plain(n, 0)))
-    lower = [1 + list(COLUMNS).index("fpr_last")]
-    rows = mark_best(rows, (i for i in range(1, len(COLUMNS) + 1) if i not in lower))
+    lower = [1 + list(_COLUMNS).index("fpr_last")]
+    rows = mark_best(rows, (i for i in range(1, len(_COLUMNS) + 1) if i not in lower))
     rows = mark_best(rows, lower, lowest=True)
     alone = f"{', '.join(draws)} draw only: one draw has no interval."
     over = over_draws(study) if list(draws) == list(study.draws) else alone
     caption = f"Percent of {study.split} images. {over}"
-    return Table(name, title, caption, ["method", *COLUMNS.values(), "n"], rows, [MEANING])
+    return Table(name, title, caption, ["method", *_COLUMNS.values(), "n"], rows, [MEANING])
 
 
 def difference_table(study: Study) -> Table | None:
@@ -51,7 +51,7 @@ def difference_table(study: Study) -> Table | None:
     first, *others = study.methods
     if not others:
         return None
-    columns = {k: v for k, v in COLUMNS.items() if k not in ("ncr2", "ncr5")}
+    columns = {k: v for k, v in _COLUMNS.items() if k not in ("ncr2", "ncr5")}
     rows = []
     for method in others:
         n = len(study.results.shared_draws([method, first], study.draws))
@@ -67,14 +67,14 @@ def difference_table(study: Study) -> Table | None:
 
 
 def sessions_table(study: Study) -> Table:
-    """Accuracy in each session (Table tabminicom), with the paper's rows of the same data set."""
+    """Accuracy in each session (Table tabminicom), with the CALA paper's rows of that data set."""
     results, draws, sessions = study.results, study.draws, study.sessions
     rows = []
     for method in study.methods:
         cells = [number(found, 2) for found in study.per_session(method, "accuracy")]
         cells.append(number(results.estimate(method, "avg", draws), 2))
         gain = difference(results.difference(study.focus, method, "last", draws))
-        rows.append(row(method, *cells, Cell() if method == study.focus else gain))
+        rows.append(row(method, *cells, TableCell() if method == study.focus else gain))
     rows = mark_best(rows, range(1, sessions + 3))
     caption = (
         "Accuracy over all classes seen so far in each session, percent. "
@@ -94,7 +94,7 @@ def rate_table(study: Study, column: str) -> Table:
     rows = [row(m, *map(number, study.per_session(m, column)[1:])) for m in study.methods]
     rows = mark_best(rows, sessions, lowest=True)
     caption = f"Percent, lower is better. {over_draws(study, brief=True)}"
-    table = Table(column, RATES[column], caption, ["method", *map(str, sessions)], rows)
+    table = Table(column, _RATES[column], caption, ["method", *map(str, sessions)], rows)
     return beside(table, column, study.dataset) if column == "fpr" else table
 
 
@@ -103,9 +103,9 @@ class GammaPoint:
     """One γ; gain : over γ = 0 in the last session"""
 
     gamma: float
-    last: Estimate
-    avg: Estimate
-    gain: Estimate
+    last: Interval
+    avg: Interval
+    gain: Interval
 
 
 @dataclass(frozen=True)
@@ -123,10 +123,10 @@ def gamma_sweep(study: Study) -> GammaSweep | None:
 
 
 def gamma_table(study: Study, sweep: GammaSweep) -> Table:
-    """One row per γ (Table tabcifargamma), and the paper's on the same data set."""
+    """One row per γ (Table tabcifargamma), and the CALA paper's on the same data set."""
     rows = []
     for point in sweep.points:
-        gain = difference(point.gain) if point.gamma else Cell()
+        gain = difference(point.gain) if point.gamma else TableCell()
         rows.append(row(f"γ = {point.gamma:g}", number(point.last, 2), number(point.avg, 2), gain))
     caption = f"{sweep.method}, trained once; γ varied at inference. {sweep.source}"
     notes = ["Δ_last is against γ = 0."]
@@ -164,13 +164,13 @@ def _sweep_of_artifact(study: Study) -> GammaSweep | None:
     points = []
     for gamma, found in zip(artifact["gamma"].tolist(), accuracy, strict=True):
         values = (found[-1], found.mean(), found[-1] - accuracy[0, -1])
-        points.append(GammaPoint(gamma, *(Estimate(float(v), math.nan, 1) for v in values)))
+        points.append(GammaPoint(gamma, *(Interval(float(v), math.nan, 1) for v in values)))
     words = f"The {artifact.draw} draw alone (n = 1); `cala ablate gamma` gives intervals."
     return GammaSweep(study.focus, points, words)
 
 
 def plug_table(study: Study) -> Table:
-    """Each host, then what adapters add to it (Table tabminibeta), and the paper's hosts."""
+    """Each host, then what adapters add to it (Table tabminibeta), and the CALA paper's hosts."""
     ends = ("hm", "avg_novel")
     results, draws = study.results, study.draws
     on_host: dict[str, list[str]] = {}
@@ -187,7 +187,7 @@ def plug_table(study: Study) -> Table:
             name = f"+ {adapter}" if method == adapter else f"+ {adapter} ({method})"
             gained = [results.difference(method, host, c, draws) for c in ends]
             gains = [*study.gains(method, host)[1:], *gained]
-            rows.append(row(name, Cell(), *map(difference, gains)))
+            rows.append(row(name, TableCell(), *map(difference, gains)))
     caption = (
         "Hosts and what adapters add to them, in points, paired on the same draws and test images "
         f"(≈: not distinguishable, the interval includes 0). {over_draws(study, brief=True)}"

@@ -9,10 +9,10 @@ from cala.reports.phrases import session_length
 from cala.reports.runs import Headroom, Run
 from cala.reports.study import Study
 from cala.results import Results
-from cala.table import Cell, Row, Table, plain, row
+from cala.table import Row, Table, TableCell, plain, row
 
 #: Oracle in `headroom.json` -> how its row is called.
-ROWS = {
+HEADROOM_ROWS = {
     "plain": "nearest mean, no shift",
     "single_shift": "oracle: best single shift",
     "class_shifts": "oracle: best shift per novel class",
@@ -22,9 +22,9 @@ ROWS = {
 }
 #: Oracles that maximise accuracy, so that their accuracy where they were fitted is a bound.
 BOUNDED = ("single_shift", "class_shifts", "all_images_single_shift")
-HOST = "nearest-mean"
+_HOST = "nearest-mean"
 #: Rate in `headroom.json` -> the heading; in lower case a column of results.
-RATES = {"accuracy": "last", "base": "base", "novel": "novel", "hm": "HM", "ausuc": "AUSUC"}
+_RATES = {"accuracy": "last", "base": "base", "novel": "novel", "hm": "HM", "ausuc": "AUSUC"}
 ORACLES_MEAN = (
     "Rows named oracle show what nearest mean would reach with shifts fitted to labelled test "
     "images, or with prototypes from all training images of the novel classes instead of the "
@@ -67,26 +67,26 @@ def headroom_table(study: Study) -> Table | None:
         "use no test label; one that is not on nearest mean changes more than shifts, and may lie "
         "above them."
     )
-    columns = ["classifier", "metric", *RATES.values(), "fitted half"]
+    columns = ["classifier", "metric", *_RATES.values(), "fitted half"]
     return Table("headroom", "Headroom (oracle)", caption, columns, rows, notes)
 
 
 def _oracles(found: Headroom) -> list[Row]:
     rows = []
-    for oracle, name in ROWS.items():
+    for oracle, name in HEADROOM_ROWS.items():
         rates = found.rates.get(oracle, {})
         if rates:
             fitted = rates.get("fitted") if oracle in BOUNDED else None
-            cells = [_percent(rates.get(rate)) for rate in RATES]
+            cells = [_percent(rates.get(rate)) for rate in _RATES]
             rows.append(row(name, found.metric, *cells, _percent(fitted)))
     return rows
 
 
 def _method(study: Study, method: str, found: Headroom) -> Row:
-    values = [study.results.values(method, c.lower(), [found.draw])[0] for c in RATES.values()]
+    values = [study.results.values(method, c.lower(), [found.draw])[0] for c in _RATES.values()]
     host = study.artifacts[method].meta.get("host")
-    name = method if host == HOST or str(host) in method else f"{method} (on {host})"
-    return row(name, found.metric, *(plain(v, 1) for v in values), Cell())
+    name = method if host == _HOST or str(host) in method else f"{method} (on {host})"
+    return row(name, found.metric, *(plain(v, 1) for v in values), TableCell())
 
 
 def _comparable(study: Study, method: str, found: Headroom) -> bool:
@@ -98,7 +98,7 @@ def _comparable(study: Study, method: str, found: Headroom) -> bool:
     if artifact is None or artifact.meta.get("metric") != found.metric:
         return False
     host = artifact.meta.get("host")
-    if host == HOST and not artifact.meta.get("adapter"):
+    if host == _HOST and not artifact.meta.get("adapter"):
         return False
     others = ("own_embeddings", "trained_in_sessions")
     if any(host in (run.config.get(key) or ()) for run in study.runs for key in others):
@@ -122,7 +122,7 @@ def _gains(found: Headroom) -> list[str]:
     ]
 
 
-def _percent(rate: float | None) -> Cell:
+def _percent(rate: float | None) -> TableCell:
     return plain(None if rate is None else 100 * rate, 1)
 
 
@@ -153,14 +153,14 @@ def costs_table(study: Study) -> Table | None:
     return Table("costs", "Costs", caption, ["method", *COSTS.values()], rows, notes)
 
 
-def _cost(found: dict[str, float], key: str) -> Cell:
+def _cost(found: dict[str, float], key: str) -> TableCell:
     value = found.get(key)
     scale = 1000 if key == "head_bytes" else 1
     return plain(None if value is None else value / scale, DIGITS.get(key, 1))
 
 
 def protocol_table(run: Run, name: str) -> Table:
-    """What `config.json` says, in words; what it lacks is said to be unknown."""
+    """What `config.json` says, in words; missing values are "unknown"."""
     config = run.config
     machine, versions, own = (
         config.get(key) or {} for key in ("machine", "versions", "own_embeddings")

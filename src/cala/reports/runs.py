@@ -17,7 +17,6 @@ from cala.files import reason, shown
 from cala.metrics import TradeOff, trade_off_from_switches
 from cala.records import Record, StoredRun, finished, is_rate, read_run
 
-Array = NDArray[Any]
 T = TypeVar("T")
 
 HEADROOM_SCHEMA = 1
@@ -33,13 +32,13 @@ class Artifact:
     """
 
     n_base: int
-    arrays: dict[str, Array]
+    arrays: dict[str, NDArray[Any]]
     meta: dict[str, Any]
 
     def has(self, *names: str) -> bool:
         return all(name in self.arrays for name in names)
 
-    def __getitem__(self, name: str) -> Array:
+    def __getitem__(self, name: str) -> NDArray[Any]:
         return self.arrays[name]
 
     @property
@@ -57,7 +56,7 @@ class Artifact:
             return [shown(name) for name in given]
         return [f"class {i}" for i in range(self.n_classes)]
 
-    def shares(self, when: str) -> Array:
+    def shares(self, when: str) -> NDArray[Any]:
         """(C, C) share of each true class's images given to each class, `before` or `after`.
 
         Rows without images are zero; NaN before the adjustment in artifacts of schema 1.
@@ -155,7 +154,7 @@ def read_artifact(path: Path) -> Artifact:
     n_base, classes = meta.get("n_base"), len(arrays.get("confusion", ()))
     if not isinstance(n_base, int) or not 0 < n_base <= classes:
         why = f"it has {n_base!r} base classes of {classes}"
-        raise DamagedFile(shown(path), why, storage.KINDS["artifact"].fix)
+        raise DamagedFile(shown(path), why, storage.FILE_KINDS["artifact"].fix)
     return Artifact(n_base, arrays, meta)
 
 

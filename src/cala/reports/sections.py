@@ -12,7 +12,7 @@ from cala.reports.decision_regions import tsne
 from cala.reports.drawing import Picture
 from cala.reports.example_images import Example, Photos, find_examples
 from cala.reports.paper_numbers import elsewhere
-from cala.reports.similarity import Relation, relation, similarity
+from cala.reports.similarity import Relation, relation, similarity_figure
 from cala.reports.study import Study
 from cala.table import Table
 
@@ -31,7 +31,7 @@ Item = str | Picture | Table | Folded | list[Example] | None
 
 @dataclass(frozen=True)
 class Section:
-    """What stands under one heading, in order."""
+    """The items under one heading, in order."""
 
     title: str
     items: list[Item]
@@ -166,7 +166,7 @@ def _classes(study: Study) -> Iterator[Item]:
 def _similarity(study: Study, method: str, others: list[tuple[str, Relation]]) -> Iterator[Item]:
     found = relation(study)
     if found is not None:
-        yield similarity(study, method, found, others)
+        yield similarity_figure(study, method, found, others)
     elif study.adapter(method):
         yield f"{method} gives every novel class the same β, or there is only one."
 

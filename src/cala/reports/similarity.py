@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.stats import pearsonr
 
 from cala.reports.drawing import COLOURS, MUTED, NOVEL, Picture, clipped, make_figure
-from cala.reports.runs import Array
 from cala.reports.study import Study
 
 if TYPE_CHECKING:
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 class Relation:
     """Per novel class: mean similarity to base and β, each with its spread over draws."""
 
-    similarity: Array
-    beta: Array
-    similarity_sd: Array
-    beta_sd: Array
-    nearest: Array
+    similarity: NDArray[Any]
+    beta: NDArray[Any]
+    similarity_sd: NDArray[Any]
+    beta_sd: NDArray[Any]
+    nearest: NDArray[Any]
     draws: int
 
     @property
@@ -51,7 +51,7 @@ def relation(study: Study) -> Relation | None:
     return Relation(near, beta, near_sd, beta_sd, similar.max(1).astype(float), draws)
 
 
-def pearson(x: Array, y: Array) -> tuple[float, float, float]:
+def pearson(x: NDArray[Any], y: NDArray[Any]) -> tuple[float, float, float]:
     """r with its 95 % interval (Fisher); NaN where it does not exist.
 
     >>> [round(v, 2) for v in pearson(np.arange(6.0), np.array([0, 1, 2, 3, 4, 3.0]))]
@@ -77,22 +77,22 @@ def in_words(found: tuple[float, float, float], n: int) -> str:
 
 
 def meaning(found: tuple[float, float, float], similarity_to: str) -> str:
-    """What the sign of a correlation with β says, beside what the paper reports."""
+    """What the sign of a correlation with β says, beside what the CALA paper reports."""
     r, low, high = found
     if r != r or low <= 0 <= high:
         return f"β does not clearly depend on {similarity_to}."
     if r > 0:
         return (
             f"β grows with {similarity_to}: the more a novel class resembles base classes, the "
-            "more it is favoured over them, as the paper reports."
+            "more it is favoured over them, as the CALA paper reports."
         )
     return (
         f"β falls with {similarity_to}: the more a novel class resembles base classes, the less it "
-        "is favoured over them, since that costs base images; the paper reports the opposite."
+        "is favoured over them, since that costs base images; the CALA paper reports the opposite."
     )
 
 
-def similarity(
+def similarity_figure(
     study: Study, method: str, found: Relation, others: list[tuple[str, Relation]]
 ) -> Picture:
     """Per class; and one point with error bars per data set where there are several."""
@@ -132,7 +132,7 @@ def _data_sets(axes: Axes, others: list[tuple[str, Relation]]) -> None:
         spread = r.beta.std(ddof=1)
         colour = COLOURS[i % len(COLOURS)]
         axes.errorbar(x, y, spread, r.similarity.std(ddof=1), color=colour, marker="o", capsize=2)
-        up = 1 if i % 2 else -1  # names stand above and below the bars in turn
+        up = 1 if i % 2 else -1  # names alternate above and below the bars
         axes.annotate(
             clipped(name, 14), (x, y + up * spread), xytext=(0, 9 * up), ha="center", va="center",
             textcoords="offset points", fontsize=8, color=colour,

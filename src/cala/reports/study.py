@@ -12,9 +12,9 @@ from cala.files import shown
 from cala.records import Record
 from cala.reports.runs import Artifact, Headroom, Run
 from cala.results import Results
-from cala.statistics import Estimate
+from cala.statistics import Interval
 
-NOTHING = Estimate(math.nan, math.nan, 0)
+_NOTHING = Interval(math.nan, math.nan, 0)
 
 #: Hosts of adapters that are named alone.
 OWN_HOSTS = {
@@ -101,15 +101,15 @@ class Study:
         metrics = {a.meta.get("metric") for a in (artifact, other) if a and a.meta.get("metric")}
         return found if len(metrics) <= 1 else None
 
-    def per_session(self, method: str, column: str) -> list[Estimate]:
+    def per_session(self, method: str, column: str) -> list[Interval]:
         """Sessions 0 to T over the study's draws; nothing where the method has none of them."""
         found = self.results.per_session(method, column, self.draws)
-        return found or [NOTHING] * (self.sessions + 1)
+        return found or [_NOTHING] * (self.sessions + 1)
 
-    def gains(self, method: str, reference: str) -> list[Estimate]:
+    def gains(self, method: str, reference: str) -> list[Interval]:
         """Accuracy above a reference in sessions 0 to T, paired on the draws that both have."""
         found = self.results.session_differences(method, reference, "accuracy", self.draws)
-        return found or [NOTHING] * (self.sessions + 1)
+        return found or [_NOTHING] * (self.sessions + 1)
 
     def adapter(self, method: str) -> str | None:
         artifact = self.artifacts.get(method)

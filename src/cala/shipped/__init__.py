@@ -12,5 +12,6 @@ def shipped(name: str) -> Path:
     """A file of this folder by its path below it, such as `cifar100/embeddings.npz`."""
     path = Path(str(resources.files("cala.shipped"))) / name
     if not path.is_file():
-        raise InputError(f"{name} is not in this installation of cala: install it again")
+        detail = f"{name} is missing from this installation of cala"
+        raise InputError(detail, "reinstall cala", code="missing_file")
     return path

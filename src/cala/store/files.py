@@ -9,15 +9,14 @@ A document has these fields; others are carried along, so that a later cala may 
     undo, redo      numbers of the versions that undo and redo go to
     like, origin    after an undo: the version it went to, and the one whose content that is
 
-Groups of a model are `base`, `classes` and `photos` (`digest`, `owner`). Two more are reserved, and
-kept as they are by versions that do not use them: `embeddings` (`digest` (n, 32), `rows` (n, d)),
-to refit a model or to take one photo out of a class, and `rejected` (`digest` (n, 32)), photos that
-a user has turned down.
+Groups of a model are `base`, `classes`, `photos` (`digest`, `owner`), and `embeddings` and
+`embeddings_new` (`digest` (n, 32), `rows` (n, d), `names` as JSON text) of photos of known and of
+new classes, to judge photos or take one out. One more is reserved, and kept as it is by versions
+that do not use it: `rejected` (`digest` (n, 32)), photos that a user has turned down.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Container
@@ -25,21 +24,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
-
+from cala import storage
+from cala.core.rows import Array
 from cala.errors import DamagedFile, InputError
-from cala.files import reason, shown, write_bytes
-from cala.storage import KINDS, json_object, newer
+from cala.files import sha256, sha256_of, shown, write_bytes
+from cala.storage import FILE_KINDS, json_object, newer
 
-FORMAT, FIX = KINDS["model"].version, KINDS["model"].fix
-SUFFIX = ".safetensors"
+FORMAT, FIX = FILE_KINDS["model"].version, FILE_KINDS["model"].fix
+_SUFFIX = ".safetensors"
 #: Fields that every document has.
 FIELDS = ("format", "version", "meta", "blobs", "journal", "undo", "redo")
 
-Arrays = dict[str, NDArray[Any]]
+Group = dict[str, Array]
 Document = dict[str, Any]
 
 
@@ -48,9 +44,9 @@ def own_files(pattern: str) -> re.Pattern[str]:
     return re.compile(rf"{pattern}|\.(?:{pattern})\.[0-9a-f]{{16}}\.tmp")
 
 
-BLOBS = own_files(rf"[0-9a-f]{{64}}\{SUFFIX}")
+BLOBS = own_files(rf"[0-9a-f]{{64}}\{_SUFFIX}")
 HISTORY = own_files(r"\d{6,}(?:\.undone)?\.json")
-VERSION = re.compile(r"\d{6,}(?:\.undone)?\.json")
+VERSION_FILE = re.compile(r"\d{6,}(?:\.undone)?\.json")
 
 
 def check_not_linked(folder: Path) -> None:
@@ -95,9 +91,9 @@ def read_document(path: Path) -> Document:
 
 
 def _checksum(document: Document) -> str:
-    """SHA-256 of the values, whatever the layout of the text."""
+    """SHA-256 of the values, independent of the layout of the text."""
     text = json.dumps(document, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    return sha256_of([text.encode()])
 
 
 def _is_sound(found: Document) -> bool:
@@ -119,23 +115,19 @@ def _is_sound(found: Document) -> bool:
     )
 
 
-def write_blob(folder: Path, arrays: Arrays) -> str:
+def write_blob(folder: Path, arrays: Group) -> str:
     """Write a group unless it is there already; return its name, the SHA-256 of the file."""
-    data = save({name: np.asarray(array, order="C") for name, array in arrays.items()})
-    name = hashlib.sha256(data).hexdigest()
-    path = folder / f"{name}{SUFFIX}"
-    if not path.exists() or hashlib.sha256(path.read_bytes()).hexdigest() != name:
+    data = storage.packed("model", arrays)
+    name = sha256_of([data])
+    path = folder / f"{name}{_SUFFIX}"
+    if not path.exists() or sha256(path) != name:
         write_bytes(path, data)
     return name
 
 
-def read_blob(folder: Path, name: str) -> Arrays:
-    """Read the group of that name and check every byte of it."""
-    path = folder / f"{name}{SUFFIX}"
-    data = path.read_bytes()
-    if hashlib.sha256(data).hexdigest() != name:
+def read_blob(folder: Path, name: str) -> Group:
+    """Read the group of that name and check every byte of it; 0.1 wrote no header."""
+    path = folder / f"{name}{_SUFFIX}"
+    if sha256(path) != name:
         raise DamagedFile(shown(path), "wrong checksum: a byte changed", FIX)
-    try:
-        return load(data)
-    except (KeyError, ValueError, SafetensorError) as error:  # KeyError: a type NumPy lacks
-        raise DamagedFile(shown(path), reason(error), FIX) from error
+    return storage.read(path, "model", old=lambda header: {}, check=False)[1]

@@ -21,15 +21,15 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from cala.errors import DamagedFile, InputError, StateError
-from cala.files import reason, shown, sync_folder
+from cala.files import quoted, reason, shown, sync_folder
 from cala.store.files import (
     BLOBS,
     FIELDS,
     FORMAT,
     HISTORY,
-    VERSION,
-    Arrays,
+    VERSION_FILE,
     Document,
+    Group,
     check_not_linked,
     delete_own,
     own_files,
@@ -45,7 +45,7 @@ FOLDERS = {"blobs": BLOBS, "history": HISTORY}
 LEFTOVERS = own_files(r"model\.json")
 UNDO_STEPS = 20
 WAIT_SECONDS = 60.0
-TRIES = 5
+_TRIES = 5
 
 
 @dataclass(frozen=True)
@@ -57,14 +57,14 @@ class Content:
     """
 
     meta: dict[str, Any]
-    groups: dict[str, Arrays]
+    groups: dict[str, Group]
 
 
 @dataclass(frozen=True)
 class JournalEntry:
     """One line of the journal.
 
-    action : fit, add, forget, rename, tune, undo, redo, recover
+    action : fit, add, forget, rename, reject, tune, refit, undo, redo, recover
     details : such as {"classes": {"kingfisher": 5}}
     """
 
@@ -99,12 +99,14 @@ def is_store(path: Path) -> bool:
     except FileNotFoundError:
         return False
     except (OSError, ValueError) as error:
-        raise InputError(f"{shown(path)} cannot hold a model ({reason(error)})") from error
+        raise InputError(f"a model cannot be stored at {shown(path)} ({reason(error)})") from error
 
 
 def _versions(history: Path) -> list[Path]:
     """Earlier versions, newest first; behind them those that were undone."""
-    found = [p for p in history.iterdir() if VERSION.fullmatch(p.name)] if history.is_dir() else []
+    found = (
+        [p for p in history.iterdir() if VERSION_FILE.fullmatch(p.name)] if history.is_dir() else []
+    )
     return sorted(found, key=lambda p: ("undone" not in p.name, _number(p)), reverse=True)
 
 
@@ -156,7 +158,7 @@ class Store:
         """Every change since the model was made, oldest first."""
         return list(self.present().journal)
 
-    def reachable(self, group: str) -> Iterator[Arrays]:
+    def reachable(self, group: str) -> Iterator[Group]:
         """One group of every version that undo and redo can reach, and of the present one."""
         with self._locked():
             now = self._document()
@@ -168,12 +170,12 @@ class Store:
     def _retried(self, look: Callable[[], Any]) -> Any:
         """Look again where a file has gone: another process has just made the next version."""
         try:
-            for _ in range(TRIES):
+            for _ in range(_TRIES):
                 with suppress(FileNotFoundError):
                     return look()
             return look()
         except FileNotFoundError as error:
-            fix = f"restore a copy of it, or run `cala undo {shown(self.path)}`"
+            fix = f"restore a copy of it, or run `cala undo {quoted(self.path)}`"
             raise DamagedFile(shown(error.filename), "it is missing", fix) from error
         except OSError as error:
             detail = f"{shown(self.path)} cannot be read ({reason(error)})"
@@ -329,7 +331,7 @@ class Store:
                 self._keep(before)
                 undo = [*before["undo"], before["version"]][-UNDO_STEPS:]
             return self._switch(new, before, entry, undo, [])
-        except OSError:  # a full disk is not to stay full by what was written in vain
+        except OSError:  # on a full disk, free what the failed change has written
             with suppress(OSError):
                 self._history(before["version"]).unlink(missing_ok=True)
                 delete_own(blobs, BLOBS, before_it)
@@ -393,7 +395,7 @@ class Store:
         except OSError as error:
             raise InputError(
                 f"{shown(self.path)} cannot be changed ({reason(error)})",
-                "it is as it was; check its permissions and the free space",
+                "nothing was changed; check its permissions and the free space",
                 code="not_saved",
             ) from error
 

@@ -1,1 +1,1 @@
-"""The systems of the paper's tables, one per file."""
+"""The systems of the CALA paper's tables, one per file."""

@@ -22,14 +22,13 @@ from cala.systems.common.exemplar_mean import ExemplarMean
 from cala.systems.published import Published, base_session
 from cala.systems.registry import System
 from cala.training.objective import Objective
-from cala.training.recipes import Recipe
 
 BALANCED = 5
 SCALE, MARGIN = 30.0, 0.4
-ROUNDS = 4
+_ROUNDS = 4
 CONCENTRATION = 20.0
 MOST_FUSED = 50_000
-WIDER = 4  # the projector has so many times the embedding's dimensions
+WIDER = 4  # dimensions of the projector, as a multiple of the embedding's
 
 
 class Alice(ExemplarMean):
@@ -79,16 +78,14 @@ def fused_label(first: Tensor, second: Tensor, n_base: int) -> Tensor:
     return n_base + (2 * n_base - a - 1) * a // 2 + (b - a) - 1
 
 
-def fuse(
-    images: Tensor, labels: Tensor, n_base: int, rounds: int = ROUNDS
-) -> tuple[Tensor, Tensor]:
+def fuse(images: Tensor, labels: Tensor, n_base: int) -> tuple[Tensor, Tensor]:
     """A batch and what it gives mixed with itself: (n, …), (n,) -> (m, …), (m,).
 
     In each round every image meets one other; those of another class are mixed, with λ from
-    Beta(20, 20), or 0.5 where that lies outside 0.4 to 0.6.
+    Beta(20, 20), or 0.5 if that is outside 0.4 to 0.6.
     """
-    order = torch.stack([torch.randperm(len(labels)) for _ in range(rounds)]).to(labels.device)
-    first = torch.arange(len(labels), device=labels.device).repeat(rounds)
+    order = torch.stack([torch.randperm(len(labels)) for _ in range(_ROUNDS)]).to(labels.device)
+    first = torch.arange(len(labels), device=labels.device).repeat(_ROUNDS)
     second = order.flatten()
     differ = labels[first] != labels[second]
     first, second = first[differ], second[differ]
@@ -110,21 +107,14 @@ class AngularFusion(Objective):
     views: ClassVar[int] = 2
     waits: ClassVar[float] = 0.3  # a random projector would undo what a trained encoder knows
 
-    def __init__(
-        self,
-        encoder: nn.Module,
-        n_base: int,
-        recipe: Recipe,
-        n_classes: int,
-        *,
-        fusion: bool = True,
-    ) -> None:
-        super().__init__(encoder, n_base, recipe, n_classes)
+    def build(self, fusion: bool = True) -> None:
+        n_base = self.n_base
         self.fusion, wide = fusion, WIDER * self.dim
         pairs = n_fused(n_base) if fusion else 0
         if pairs > MOST_FUSED:
-            detail = f"alice makes {pairs:,} classes of the pairs of {n_base:,} base classes"
-            raise InputError(detail, f"use fewer base classes: {MOST_FUSED:,} pairs are allowed")
+            detail = f"alice adds a class for each pair of {n_base:,} base classes: {pairs:,}"
+            fix = f"use fewer base classes, so that there are at most {MOST_FUSED:,} pairs"
+            raise InputError(detail, fix, field="base", code="too_many_pairs")
         self.projector = nn.Sequential(
             nn.Linear(self.dim, wide, bias=False),
             nn.BatchNorm1d(wide),

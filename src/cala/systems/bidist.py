@@ -18,7 +18,7 @@ from cala.heads.base import Traits
 from cala.heads.nearest_mean import NearestMean
 from cala.systems.common.learner import (
     Learner,
-    Start,
+    SessionStart,
     as_tensor,
     best_of_each,
     descend,
@@ -34,7 +34,7 @@ from cala.training.objective import BaseModel
 
 LR, LR_SMALL, DECAY = 1e-3, 1e-2, 5e-4
 EXEMPLARS, NEW_TAUGHT = 50, 5  # per step: of the memory, and new images that distillation sees
-TEMPERATURE = 16.0
+_TEMPERATURE = 16.0
 KD = 25.0  # published: 100, with which the first session diverges here
 MEMORY, AGGREGATED, BINARY, SHARE = 5.0, 5.0, 50.0, 1.0
 HIDDEN = 64
@@ -105,7 +105,7 @@ class BidistLearner(Learner):
     upper_only: ClassVar[bool] = True
     short: ClassVar[int] = 40
 
-    def __init__(self, start: Start) -> None:
+    def __init__(self, start: SessionStart) -> None:
         super().__init__(start)
         columns = torch.from_numpy(start.columns)
         closeness = (as_tensor(self.head.embed(start.features)) * self.rows[columns]).sum(1)
@@ -147,10 +147,10 @@ class BidistLearner(Learner):
             # What tells base from novel is learned by the attention alone.
             weights = branch_attention(attention, from_base, scores.detach())
             both = aggregated(weights, from_base, scores)
-            taught_loss = distillation(scores[taught], teacher[taught], TEMPERATURE)
+            taught_loss = distillation(scores[taught], teacher[taught], _TEMPERATURE)
             loss = (
                 F.cross_entropy(scores[:new], targets[:new])
-                + KD * TEMPERATURE**2 * taught_loss
+                + KD * _TEMPERATURE**2 * taught_loss
                 + MEMORY * F.cross_entropy(scores[new:], targets[new:])
                 + AGGREGATED * F.cross_entropy(both, targets)
                 + BINARY * F.cross_entropy(weights, novel.long())

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from cala.core.cala import normalise
 from cala.core.rows import Array, chunks
@@ -19,11 +19,10 @@ from cala.errors import InputError
 from cala.heads.base import Traits
 from cala.heads.base_data import BaseData
 from cala.heads.checks import is_auto
-from cala.systems.common.attention import NAME, SCALE, AttentionObjective, SetAttention
+from cala.systems.common.attention import PART_PREFIX, SCALE, AttentionObjective, SetAttention
 from cala.systems.common.with_parts import HeadWithParts, network
 from cala.systems.published import Published, base_session
 from cala.systems.registry import System
-from cala.training.recipes import Recipe
 
 WAY, QUERIES = 15, 15
 FORGET = 0.1  # share by which an episode moves the class means that validation uses
@@ -44,10 +43,12 @@ class Cec(HeadWithParts):
     def part_shapes(cls, dim: int) -> dict[str, tuple[int | None, ...]]:
         with torch.device("meta"):
             tensors = SetAttention(dim).state_dict()
-        return {NAME + k: tuple(v.shape) for k, v in tensors.items()}
+        return {PART_PREFIX + k: tuple(v.shape) for k, v in tensors.items()}
 
     def _take_parts(self) -> None:
-        self._attention = network(lambda: SetAttention(self.dim), self.parts, NAME, self.dtype)
+        self._attention = network(
+            lambda: SetAttention(self.dim), self.parts, PART_PREFIX, self.dtype
+        )
 
     def _scores(self, unit: Array, members: Array | None) -> Array:
         weights = torch.from_numpy(self._weights)
@@ -91,17 +92,10 @@ class PseudoIncremental(AttentionObjective):
 
     means: Tensor  # (B, d)
 
-    def __init__(
-        self,
-        encoder: nn.Module,
-        n_base: int,
-        recipe: Recipe,
-        n_classes: int,
-        queries: int = QUERIES,
-    ) -> None:
-        super().__init__(encoder, n_base, recipe, n_classes)
-        self.queries, self.way = queries, min(WAY, n_base)
-        self.register_buffer("means", torch.zeros(n_base, self.dim))
+    def build(self, queries: int = QUERIES) -> None:
+        super().build()
+        self.queries, self.way = queries, min(WAY, self.n_base)
+        self.register_buffer("means", torch.zeros(self.n_base, self.dim))
 
     def begin(self, means: Tensor) -> None:
         self.means.copy_(means)
@@ -145,14 +139,14 @@ def draw_rows(labels: Tensor, label: int, queries: int, generator: torch.Generat
     rows = (labels == label).nonzero()[:, 0]
     if len(rows) < 2:
         detail = f"base class {label} has {len(rows)} training image, an episode needs two"
-        raise InputError(detail, "give every base class two or more")
+        raise InputError(detail, "give every base class two or more", code="too_few_images")
     shot, *_ = order = rows[torch.randperm(len(rows), generator=generator)]
     rest = order[1:].repeat(-(-queries // (len(rows) - 1)))[:queries]
     return torch.cat([shot[None], rest])
 
 
 def turn(images: Tensor, turns: Tensor) -> Tensor:
-    """Images (n, 3, s, s), each turned by so many quarters (n,)."""
+    """Images (n, 3, s, s), each turned by a number (n,) of quarter turns."""
     out = torch.empty_like(images)
     for quarters in range(4):
         chosen = turns == quarters

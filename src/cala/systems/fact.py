@@ -21,10 +21,9 @@ from cala.systems.common.with_parts import HeadWithParts
 from cala.systems.published import Published, base_session
 from cala.systems.registry import System
 from cala.training.objective import BaseModel
-from cala.training.recipes import Recipe
 
 ETA = 0.1
-NEAREST = 40
+_NEAREST = 40
 GUESTS = 3
 NOTHING = -1e9
 BALANCE = 1e-3
@@ -34,7 +33,7 @@ ALPHA = 0.5
 # Inference.
 
 
-def nearest_virtual(unit: Array, virtual: Array, nearest: int = NEAREST) -> Array:
+def nearest_virtual(unit: Array, virtual: Array, nearest: int = _NEAREST) -> Array:
     """Cosines of unit vectors (n, d) to the nearest of (V, d); 0 for all others: (n, V)."""
     cosines = unit @ virtual.T
     if nearest < len(virtual):
@@ -150,23 +149,15 @@ class ForwardCompatible(BaseModel):
     virtual: Tensor  # (V, d)
     guests: Tensor  # (B, V) bool
 
-    def __init__(
-        self,
-        encoder: nn.Module,
-        n_base: int,
-        recipe: Recipe,
-        n_classes: int,
-        *,
-        balance: float = BALANCE,
-        alpha: float = ALPHA,
-        after: float = 0.0,
-    ) -> None:
-        super().__init__(encoder, n_base, recipe, n_classes)
+    def build(self, balance: float = BALANCE, alpha: float = ALPHA, after: float = 0.0) -> None:
+        super().build()
+        n_base = self.n_base
         self.balance, self.alpha, self.after = balance, alpha, after
         self.joined = True
-        if not hasattr(encoder, "lower"):
-            detail = "fact mixes images half way through the encoder, and this one has no halves"
-            raise InputError(detail, "use an architecture with `lower` and `upper`")
+        if not hasattr(self.encoder, "lower"):
+            detail = f"fact mixes images inside the encoder; {self.recipe.encoder} has no halves"
+            fix = "use an architecture with the methods `lower` and `upper`, such as resnet18"
+            raise InputError(detail, fix, field="encoder", code="no_halves")
         count = max(1, round(2 * n_base / 3))
         self.register_buffer("virtual", virtual_prototypes(n_base, count, self.dim))
         self.register_buffer("guests", draw_guests(n_base, count))

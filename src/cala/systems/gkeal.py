@@ -25,17 +25,17 @@ from cala.heads.base import State, Traits
 from cala.heads.base_data import BaseData
 from cala.heads.checks import check_number, is_auto, number_or_auto
 from cala.heads.table import ScaledHead, ScaledOptions
-from cala.systems.published import DATASETS, Published
+from cala.systems.published import BENCHMARKS, Published
 
-USUAL_SHOTS = 5  # with repeat="auto" so many shots weigh as much as a base class
+USUAL_SHOTS = 5  # with repeat="auto", this many shots weigh as much as a base class
 PUBLISHED = dict.fromkeys(
-    DATASETS,
+    BENCHMARKS,
     Published(
         missing="the few-shot code is not public; of the authors' general code, γ = 0.1 is the "
         "default here, and a width of 10 means nothing for unit vectors"
     ),
 )
-MEDIAN_ROWS = 1000  # a median needs no more; their distances are a matrix of so many squared
+MEDIAN_ROWS = 1000  # enough for a median; distances take this number squared
 
 
 # The kernel.

@@ -18,18 +18,24 @@ from torch import Tensor, nn
 from cala.core.rows import Array
 from cala.heads.base import Traits
 from cala.systems.common.exemplar_mean import ExemplarMean
-from cala.systems.common.learner import Learner, Start, class_means, descend, distillation, nesterov
+from cala.systems.common.learner import (
+    Learner,
+    SessionStart,
+    class_means,
+    descend,
+    distillation,
+    nesterov,
+)
 from cala.systems.published import Published, base_session
 from cala.systems.registry import System
 from cala.training.objective import Objective
-from cala.training.recipes import Recipe
 
 EXEMPLARS = 20  # per base class
-BATCH = 128
+_BATCH = 128
 LR, LR_SHORT, DECAY = 0.1, 0.01, 2e-4
 MILESTONES = (80 / 170, 120 / 170)
-TEMPERATURE = 2.0
-START = 16.0  # scale of the cosines that rows start with where class means are known
+_TEMPERATURE = 2.0
+_START = 16.0  # scale of the cosines that rows start with where class means are known
 
 
 def herd(unit: Array, count: int) -> Array:
@@ -80,13 +86,12 @@ class SoftmaxClassifier(Objective):
 
     wants_means: ClassVar[bool] = True
 
-    def __init__(self, encoder: nn.Module, n_base: int, recipe: Recipe, n_classes: int) -> None:
-        super().__init__(encoder, n_base, recipe, n_classes)
-        self.classifier = nn.Linear(self.dim, n_base)
+    def build(self) -> None:
+        self.classifier = nn.Linear(self.dim, self.n_base)
 
     def begin(self, means: Tensor) -> None:
         with torch.no_grad():
-            self.classifier.weight.copy_(START / math.sqrt(self.dim) * means)
+            self.classifier.weight.copy_(_START / math.sqrt(self.dim) * means)
             self.classifier.bias.zero_()
 
     def forward(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -106,7 +111,7 @@ class IcarlLearner(Learner):
 
     short: ClassVar[int] = 3
 
-    def __init__(self, start: Start) -> None:
+    def __init__(self, start: SessionStart) -> None:
         super().__init__(start)
         unit = self.head.embed(start.features)
         chosen = herded(unit, start.columns, 0, start.head.n_base)
@@ -126,7 +131,7 @@ class IcarlLearner(Learner):
         for epoch in range(self.length):
             for group in optimiser.param_groups:
                 group["lr"] = self.rate(epoch)
-            for batch in torch.randperm(len(images), generator=generator).split(BATCH):
+            for batch in torch.randperm(len(images), generator=generator).split(_BATCH):
                 if len(batch) < 2:  # no batch statistics of one image
                     continue
                 inputs = self.augmented(images[batch], generator)
@@ -134,7 +139,7 @@ class IcarlLearner(Learner):
                     teacher = self.scores(before(inputs), old_rows)
                 scores = self.scores(now(inputs), rows)
                 loss = F.cross_entropy(scores, owners[batch].to(self.device))
-                loss = loss + distillation(scores[:, :old], teacher, TEMPERATURE)
+                loss = loss + distillation(scores[:, :old], teacher, _TEMPERATURE)
                 descend(optimiser, loss)
         self.encoder = now.eval().requires_grad_(False)
         self.rows = rows.detach().cpu()
@@ -156,16 +161,18 @@ class IcarlLearner(Learner):
 
 
 #: The published schedule, 200 epochs.
-CHANGES = base_session(128, 0.1, 200, (60, 120, 170))
+BASE_CHANGES = base_session(128, 0.1, 200, (60, 120, 170))
 _MISSING = "all but class-incremental CIFAR-100, whose numbers these are"
 PUBLISHED = {
-    "cifar100": Published("resnet18-small", CHANGES, session={"steps": 170}),
-    "mini_imagenet": Published("resnet18-small", CHANGES, session={"steps": 170}, missing=_MISSING),
+    "cifar100": Published("resnet18-small", BASE_CHANGES, session={"steps": 170}),
+    "mini_imagenet": Published(
+        "resnet18-small", BASE_CHANGES, session={"steps": 170}, missing=_MISSING
+    ),
     "cub200": Published(
         "resnet18",
-        {**CHANGES, "lr": 0.01},
+        {**BASE_CHANGES, "lr": 0.01},
         session={"steps": 170},
         missing=f"{_MISSING}, at the rate of the other systems that start from weights",
     ),
 }
-SYSTEM = System(SoftmaxClassifier, CHANGES, learner=IcarlLearner)
+SYSTEM = System(SoftmaxClassifier, BASE_CHANGES, learner=IcarlLearner)

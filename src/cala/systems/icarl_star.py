@@ -17,13 +17,13 @@ from cala.heads.checks import check_number
 from cala.heads.nearest_mean import ClassMeans
 from cala.heads.table import ScaledOptions
 from cala.systems.common.neural_gas import fit_gas
-from cala.systems.published import DATASETS, Published
+from cala.systems.published import BENCHMARKS, Published
 
 ANCHORS = 400
 PER_CLASS = 100  # base rows of each class that the neural gas learns from
 TEMPERATURE = 2.0
 PUBLISHED = dict.fromkeys(
-    DATASETS,
+    BENCHMARKS,
     Published(
         missing="a rate of 0.1 (0.01 on CUB-200) is published for embeddings of another scale, and "
         "nothing else of these sessions; rate and steps were chosen on dev queries"
@@ -45,7 +45,7 @@ def distilled_rows(
 ) -> Array:
     """Rows (C, d) of s·f·wᵀ after some steps of cross-entropy on shots and distillation on anchors.
 
-    old : the first so many rows were there before, and their answers for anchors are kept
+    old : number of rows that were there before; their answers for anchors are kept
     shots, columns : (n, d), (n,) all shots of the session at once; anchors : (m, d)
     """
     from scipy.special import softmax

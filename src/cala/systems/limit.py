@@ -33,9 +33,9 @@ class MultiPhase(AttentionObjective):
     made of them.
     """
 
-    def __init__(self, encoder: nn.Module, n_base: int, recipe: Recipe, n_classes: int) -> None:
-        super().__init__(encoder, n_base, recipe, n_classes)
-        self.weight = nn.Parameter(torch.randn(n_base, self.dim))
+    def build(self) -> None:
+        super().build()
+        self.weight = nn.Parameter(torch.randn(self.n_base, self.dim))
 
     def begin(self, means: Tensor) -> None:
         with torch.no_grad():

@@ -32,13 +32,12 @@ from cala.systems.common.with_parts import HeadWithParts, network
 from cala.systems.published import Published, base_session
 from cala.systems.registry import System
 from cala.training.objective import Objective
-from cala.training.recipes import Recipe
 
-NAME = "nc."  # what the names of the neck's tensors begin with, beside an encoder
+NECK_PREFIX = "nc."  # what the names of the neck's tensors begin with, beside an encoder
 VERTICES = "nc.vertices"
 STATE = "neck."  # the same, in a head's state
 WIDTH, SLOPE = 512, 0.1  # of the neck
-WEIGHT = 10.0  # of the dot-regression loss
+_WEIGHT = 10.0  # of the dot-regression loss
 MOMENTUM = 0.9
 LAYER_EPS = 1e-5  # of torch's layer norm
 FEWEST, SHARE = 5.0, 0.1  # how much a new class weighs in its session, chosen on dev queries
@@ -48,7 +47,7 @@ SHARES = (0.4, 0.4, 0.2)  # of batches with mixup, with CutMix, left as they are
 
 # How a head trains its neck: as published, but in steps of the rate and until it gains no more.
 BATCH, BATCHES = 512, 8  # rows at the most; batches of an epoch at the least
-RATES = (0.25, 0.025)
+_RATES = (0.25, 0.025)
 DECAY = 5e-4
 PATIENCE, LONGEST = 3, 60  # epochs: without a gain, and of one rate
 HELD_PARTS = 10  # one of them is held out where the encoder held out none
@@ -70,12 +69,12 @@ def simplex_etf(n_classes: int, dim: int, generator: torch.Generator | None = No
     [[2, -1, -1], [-1, 2, -1], [-1, -1, 2]]
     """
     if n_classes < 2:
-        raise InputError(
-            f"a simplex of {n_classes} vertex has no angles", "give two classes or more"
-        )
+        detail = f"nc-fscil needs two classes or more, not {n_classes}"
+        raise InputError(detail, "add classes", code="one_class")
     if dim < n_classes:
-        detail = f"a simplex of {n_classes} classes needs as many dimensions and was given {dim}"
-        raise InputError(detail, "make the neck wider, or train with fewer classes")
+        detail = f"{n_classes} classes need as many dimensions, and the neck of nc-fscil has {dim}"
+        fix = "make the neck wider, or train with fewer classes"
+        raise InputError(detail, fix, code="too_many_classes")
     drawn = torch.randn(dim, n_classes, dtype=torch.float64, generator=generator)
     basis = torch.linalg.qr(drawn).Q
     centred = basis - basis.mean(1, keepdim=True)
@@ -85,7 +84,7 @@ def simplex_etf(n_classes: int, dim: int, generator: torch.Generator | None = No
 def dot_regression(outputs: Tensor, vertices: Tensor) -> Tensor:
     """10·½·(cos(h, m) − 1)² of each row: (n, d), (n, d) unit vertices -> (n,)."""
     cosines = (F.normalize(outputs, dim=1) * vertices).sum(1)
-    return WEIGHT / 2 * (cosines - 1).square()
+    return _WEIGHT / 2 * (cosines - 1).square()
 
 
 # The neck, and what a session does to it.
@@ -165,7 +164,7 @@ def _neck_slopes(parameters: list[Array], x: Array, vertices: Array, weight: Arr
     length = np.linalg.norm(outputs, axis=1, keepdims=True)
     unit = outputs / length
     cosines = (unit * vertices).sum(1)
-    slope = ((WEIGHT * weight * (cosines - 1))[:, None] / length) * (
+    slope = ((_WEIGHT * weight * (cosines - 1))[:, None] / length) * (
         vertices - cosines[:, None] * unit
     )
     found = [slope.T @ below, slope.T @ x]
@@ -207,7 +206,7 @@ def train_neck(data: BaseData, embed: Callable[[Array], Array]) -> tuple[Neck, T
         vertices, neck = simplex_etf(width, width), Neck(data.dim, width)
         best, best_loss = copy.deepcopy(neck), math.inf
         batch = max(1, min(BATCH, len(inputs) // BATCHES))
-        for rate in RATES:
+        for rate in _RATES:
             neck.load_state_dict(best.state_dict())
             optimiser = nesterov(list(neck.parameters()), rate, DECAY)
             without = 0
@@ -274,14 +273,18 @@ class NcFscil(HeadWithParts):
         self.steps = int(check_number("steps", steps, 1, whole=True))
         self.lr = check_number("lr", lr, above=True)
         self.config.update(steps=self.steps, lr=self.lr)
-        self._trains_neck = not any(name.startswith(NAME) for name in self.parts)
+        self._trains_neck = not any(name.startswith(NECK_PREFIX) for name in self.parts)
 
     @classmethod
     def part_shapes(cls, dim: int) -> dict[str, tuple[int | None, ...]]:
         with torch.device("meta"):
             neck = Neck(dim).state_dict()
-        shapes: dict[str, tuple[int | None, ...]] = {NAME + k: v.shape for k, v in neck.items()}
-        of_width = {NAME + k: (None, neck[k].shape[1]) for k in ("body.6.weight", "skip.weight")}
+        shapes: dict[str, tuple[int | None, ...]] = {
+            NECK_PREFIX + k: v.shape for k, v in neck.items()
+        }
+        of_width = {
+            NECK_PREFIX + k: (None, neck[k].shape[1]) for k in ("body.6.weight", "skip.weight")
+        }
         return {**shapes, **of_width, VERTICES: (None, None)}
 
     def check_parts(self, dim: int) -> None:
@@ -296,7 +299,7 @@ class NcFscil(HeadWithParts):
         if VERTICES not in self.parts:
             return  # `_fit_base` makes them
         self._vertices = normalise(self.parts[VERTICES].astype(self.dtype))
-        self._start = self._made_neck(self.parts, NAME)
+        self._start = self._made_neck(self.parts, NECK_PREFIX)
 
     def _made_neck(self, arrays: Mapping[str, Array], prefix: str) -> Neck:
         """A neck of the arrays whose names begin with the prefix."""
@@ -318,14 +321,14 @@ class NcFscil(HeadWithParts):
         return cosines
 
     def _vertices_of(self, columns: int) -> list[int]:
-        """The vertices of the first so many columns: (C,)."""
+        """Which vertex each of the first columns has: (C,)."""
         novel = columns - self.n_base
         return [*self._places, *range(self._first, self._first + novel)]
 
     def _fit_base(self, data: BaseData) -> None:
         if self._trains_neck:
             neck, vertices = train_neck(data, self.embed)
-            trained = {NAME + k: v.numpy() for k, v in neck.state_dict().items()}
+            trained = {NECK_PREFIX + k: v.numpy() for k, v in neck.state_dict().items()}
             self.parts = {**trained, VERTICES: vertices.numpy()}
             self._take_parts()
         self._places, self._first, self._sessions = list(range(self.n_base)), self.n_base, []
@@ -381,8 +384,8 @@ class NcFscil(HeadWithParts):
             what, data = "encoder", "on a data set that has all classes to come"
             fix = f"train one with `cala train DATA -o DIR --method {self.name}` {data}"
         most = len(self._vertices)
-        detail = f"this {what} was trained with room for {most} classes, and now they are"
-        raise InputError(f"{detail} {most - self.room}", fix)
+        detail = f"this {what} was trained with room for {most} classes, and now there are"
+        raise InputError(f"{detail} {most - self.room}", fix, code="no_room")
 
     def state(self) -> State:
         state = super().state()
@@ -442,7 +445,7 @@ def mixup(images: Tensor, other: Tensor, share: float) -> Blend:
 
 
 def cutmix(images: Tensor, other: Tensor, share: float, down: float, right: float) -> Blend:
-    """A box of the other image, around a point that lies so far `down` and to the `right`.
+    """A box of the other image, centred at the fractions `down` and `right` of its sides.
 
     The box has a share of 1 − λ before the image's borders cut it; λ is then what is left.
     """
@@ -477,9 +480,8 @@ class FixedVertices(Objective):
 
     vertices: Tensor  # (C, w), the base classes first
 
-    def __init__(self, encoder: nn.Module, n_base: int, recipe: Recipe, n_classes: int) -> None:
-        super().__init__(encoder, n_base, recipe, n_classes)
-        places = n_classes if n_classes > n_base else 2 * n_base
+    def build(self) -> None:
+        places = self.n_classes if self.n_classes > self.n_base else 2 * self.n_base
         width = neck_width(places)
         self.neck = Neck(self.dim, width)
         self.register_buffer("vertices", simplex_etf(places, width))
@@ -504,7 +506,7 @@ class FixedVertices(Objective):
         return DEFAULT_SCALE * self._cosines(self._outputs(images))
 
     def parts(self) -> dict[str, Tensor]:
-        neck = {NAME + k: v for k, v in self.neck.state_dict().items()}
+        neck = {NECK_PREFIX + k: v for k, v in self.neck.state_dict().items()}
         return {**neck, VERTICES: self.vertices}
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from cala.registry import Registry
 
-DATASETS = ("cifar100", "mini_imagenet", "cub200")
+BENCHMARKS = ("cifar100", "mini_imagenet", "cub200")
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ PUBLISHED.add("bidist-base", "cala.systems.bidist:PUBLISHED", "")
 
 
 def published(system: str, dataset: str) -> Published:
-    """The numbers of a system on a data set; those of CIFAR-100 on one that nobody published.
+    """The numbers of a system on a data set; by default those of CIFAR-100.
 
     >>> [published("teen", name).head["alpha"] for name in ("cub200", "my-photos")]
     [0.5, 0.1]

@@ -42,4 +42,4 @@ for _name, _summary in (
     ("savc", "virtual classes of turned images, contrast with a queue; views vote"),
     ("topic", "a neural gas keeps the shape of the embeddings while they move"),
 ):
-    SYSTEMS.add(_name, f"cala.systems.{_name.replace('-', '_')}:SYSTEM", _summary)
+    SYSTEMS.add(_name, f"cala.systems.{_name.replace('-', '_')}:SYSTEM", _summary, extra="train")

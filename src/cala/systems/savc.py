@@ -23,7 +23,7 @@ from cala.core._memory import AppendOnly
 from cala.core.cala import TINY, PrototypeTable, normalise
 from cala.core.metric import CosineMetric
 from cala.core.rows import Array, parts_of
-from cala.encoders.views import MOST, VIEWS, fantasy
+from cala.encoders.views import MOST_VIEWS, VIEWS, fantasy
 from cala.errors import InputError
 from cala.heads.base import State, Traits
 from cala.heads.base_data import BaseData
@@ -34,14 +34,13 @@ from cala.systems.published import Published, base_session
 from cala.systems.registry import System
 from cala.training.augment import ResizedCrop
 from cala.training.objective import CosineClassifier, Objective
-from cala.training.recipes import Recipe
 
 RATE, MOMENTUM = 0.1, 0.9  # of the fine-tune in sessions
-CHOICES = (1, 2, 4, 12)  # numbers of views
-TEMPERATURE = 0.07
+_CHOICES = (1, 2, 4, 12)  # numbers of views
+_TEMPERATURE = 0.07
 QUEUE, PER_CLASS = 8192, 128  # keys at the most, in all and of each virtual class on average
 EMPTY = -1  # the label of a place that no key has taken yet
-NOTHING = -1e9
+_NOTHING = -1e9
 SLOWNESS = 0.995  # share of itself that the slow copy keeps in a step, as on CIFAR-100
 GLOBAL, SMALL = 0.2, 0.8  # weights of the two contrasts
 CROPS, SIDE, AREA = 4, 18 / 32, (0.2, 0.7)  # small crops: number, side, share of the key's area
@@ -143,7 +142,7 @@ class Savc(NearestMean):
         if is_auto(views):
             stated = (parts or {}).get(VIEWS, np.ones(1)).ravel().tolist()
             given = stated[0] if len(stated) == 1 else stated
-        self.views = int(check_number("views", given, 1, MOST, whole=True))
+        self.views = int(check_number("views", given, 1, MOST_VIEWS, whole=True))
         self.fine_tune = int(check_number("fine_tune", fine_tune, whole=True))
         self.config.update(views=self.views, fine_tune=self.fine_tune)
         self.keeps_weights = self.fine_tune > 0  # else they follow from the table
@@ -151,8 +150,9 @@ class Savc(NearestMean):
 
     def fit_base(self, data: BaseData) -> Self:
         if data.dim % self.views:
-            detail = f"embeddings have {data.dim} dimensions, which {self.views} views cannot share"
-            raise InputError(detail, "use those of the encoder that savc was trained with")
+            detail = f"embeddings have {data.dim} dimensions, not a multiple of {self.views} views"
+            fix = "use embeddings of the encoder that savc was trained with"
+            raise InputError(detail, fix, field="X", code="wrong_dimensions")
         return super().fit_base(data)
 
     def _fit_table(self, data: BaseData, rows: Array | None = None) -> None:
@@ -244,7 +244,7 @@ def contrast(
     labels: Tensor,
     queue: Tensor,
     queue_labels: Tensor,
-    temperature: float = TEMPERATURE,
+    temperature: float = _TEMPERATURE,
 ) -> Tensor:
     """Mean over anchors of Σ_pos log(1 + Σ_neg e^{s_neg} · e^{−s_pos}) / #pos, a scalar.
 
@@ -257,7 +257,7 @@ def contrast(
     others = (anchors @ queue.T).to(own.dtype) / temperature  # autocast gives half precision
     same = labels[:, None] == queue_labels
     no_negative = same | (queue_labels == EMPTY)
-    negatives = others.masked_fill(no_negative, NOTHING).logsumexp(1)
+    negatives = others.masked_fill(no_negative, _NOTHING).logsumexp(1)
     # Positives are few: only these are looked at one by one.
     row, column = same.nonzero(as_tuple=True)
     each = F.softplus(negatives[row] - others[row, column])
@@ -300,26 +300,18 @@ class VirtualContrast(Objective):
     waits: ClassVar[float] = 0.1  # a random projector would undo what a trained encoder knows
     wants_means: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        encoder: nn.Module,
-        n_base: int,
-        recipe: Recipe,
-        n_classes: int,
-        *,
-        slowness: float = SLOWNESS,
-    ) -> None:
-        super().__init__(encoder, n_base, recipe, n_classes)
-        if recipe.views not in CHOICES:
-            known = ", ".join(map(str, CHOICES))
+    def build(self, slowness: float = SLOWNESS) -> None:
+        recipe = self.recipe
+        if recipe.views not in _CHOICES:
+            known = ", ".join(map(str, _CHOICES))
             raise InputError(f"views is {recipe.views}", f"use one of {known}", field="views")
         self.fantasy_views, self.slowness = recipe.views, slowness
-        dim, narrow, virtual = self.dim, max(1, min(128, self.dim // 2)), n_base * recipe.views
+        dim, narrow, virtual = self.dim, max(1, min(128, self.dim // 2)), self.n_base * recipe.views
         self.classifier = CosineClassifier(dim, virtual, recipe.scale)
         self.projector = nn.Sequential(
             nn.Linear(dim, dim), nn.ReLU(inplace=True), nn.Linear(dim, narrow)
         )
-        self.slow = copy.deepcopy(nn.Sequential(encoder, self.projector)).requires_grad_(False)
+        self.slow = copy.deepcopy(nn.Sequential(self.encoder, self.projector)).requires_grad_(False)
         self.queue = KeyQueue(min(QUEUE, PER_CLASS * virtual), narrow)
 
     def begin(self, means: Tensor) -> None:

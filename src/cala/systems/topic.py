@@ -3,7 +3,7 @@
 Base session: an ordinary softmax classifier. Sessions: the nodes of the gas hold old embeddings,
 new ones gather and keep apart.
 
-Its modules were never published. From the paper's definitions: anchors, both losses and their
+Its modules were never published. Defined in TOPIC's paper: anchors, both losses and their
 weights. Our reading: which rows train, that a step looks at some of the anchors only, that each
 new class has one node, and what the max loss keeps apart.
 """
@@ -23,7 +23,7 @@ from cala.heads.base import Traits
 from cala.heads.nearest_mean import NearestMean
 from cala.systems.common.learner import (
     Learner,
-    Start,
+    SessionStart,
     as_tensor,
     best_of_each,
     class_means,
@@ -31,17 +31,17 @@ from cala.systems.common.learner import (
     nesterov,
 )
 from cala.systems.common.neural_gas import fit_gas
-from cala.systems.icarl import CHANGES, SoftmaxClassifier
+from cala.systems.icarl import BASE_CHANGES, SoftmaxClassifier
 from cala.systems.icarl_star import ANCHORS, PER_CLASS
 from cala.systems.published import Published
 from cala.systems.registry import System
 
-LR, DECAY = 1e-3, 5e-4  # published: 0.1, for logits that are no scaled cosines
+LR, DECAY = 1e-3, 5e-4  # published: 0.1, for logits that are not scaled cosines
 FROZEN = 0.3  # share of a session in which rows learn alone
 LATER = 6 / 7  # share after which the rate is a tenth
 AT_ONCE = 64  # anchors per step
 ANCHOR, MIN, MAX = 350.0, 0.3, 1e-5
-MARGIN = 0.5
+_MARGIN = 0.5
 WIDE, WIDE_WEIGHT = 0.5, 0.9  # of variances of embeddings of length √d
 CENTRE_LR = 0.1
 
@@ -65,7 +65,7 @@ class TopicLearner(Learner):
 
     short: ClassVar[int] = 20
 
-    def __init__(self, start: Start) -> None:
+    def __init__(self, start: SessionStart) -> None:
         super().__init__(start)
         rng = np.random.default_rng(start.seed)
         every = ClassRows.of(start.features, start.columns, start.head.n_base)
@@ -134,22 +134,22 @@ def importance(spread: Tensor) -> Tensor:
 
 
 def too_near(unit: Tensor, columns: Tensor, nodes: Tensor, labels: Tensor) -> Tensor:
-    """How far shots (n, d) lie within the margin of the nearest node of another class, in all."""
+    """Sum of how far shots (n, d) reach into the margin of the nearest node of another class."""
     apart = torch.cdist(unit, nodes).masked_fill(labels == columns[:, None], torch.inf)
-    return (MARGIN - apart.amin(1)).clamp_min(0).sum()
+    return (_MARGIN - apart.amin(1)).clamp_min(0).sum()
 
 
-_MISSING = "the schedule of the base session; here that of iCaRL in so many epochs"
-_BASE = {**CHANGES, "epochs": 100, "milestones": (30, 60, 85)}
+_MISSING = "the schedule of the base session; here that of iCaRL, for the same number of epochs"
+_BASE = {**BASE_CHANGES, "epochs": 100, "milestones": (30, 60, 85)}
 #: A session's steps are its epochs: all shots are one batch.
 PUBLISHED = {
     "cifar100": Published("resnet18-small", _BASE, session={"steps": 70}, missing=_MISSING),
     "mini_imagenet": Published("resnet18-small", _BASE, session={"steps": 100}, missing=_MISSING),
     "cub200": Published(
         "resnet18",
-        {**CHANGES, "lr": 0.01, "epochs": 120, "milestones": (36, 72, 102)},
+        {**BASE_CHANGES, "lr": 0.01, "epochs": 120, "milestones": (36, 72, 102)},
         session={"steps": 120},
         missing=_MISSING,
     ),
 }
-SYSTEM = System(SoftmaxClassifier, CHANGES, learner=TopicLearner)
+SYSTEM = System(SoftmaxClassifier, BASE_CHANGES, learner=TopicLearner)

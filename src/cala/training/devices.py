@@ -12,8 +12,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from cala.errors import InputError, install
-from cala.files import shown
+from cala.errors import InputError
+from cala.extras import needs
+from cala.files import first_line, shown
 
 LAUNCHED = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 
@@ -54,14 +55,9 @@ class FabricRanks(Ranks):
     """
 
     def __init__(self, devices: int, strategy: str, device: str, nodes: int = 1) -> None:
-        try:
+        with needs("train", "devices", "training on several devices"):
             from lightning_fabric import Fabric
-        except ImportError as error:
-            raise InputError(
-                "training on several devices needs lightning-fabric",
-                install("train"),
-                field="devices",
-            ) from error
+
         logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it greets every process
         kind = torch.device(device).type
         try:
@@ -70,11 +66,10 @@ class FabricRanks(Ranks):
             )
             self.fabric.launch()
         except (ValueError, RuntimeError, KeyError) as error:
-            first = str(error).splitlines()[0]
             where = "" if nodes == 1 else f" on each of {nodes} nodes"
             raise InputError(
                 f"{devices} devices of kind {kind}{where} with strategy {strategy!r} cannot be "
-                f"used here ({first})",
+                f"used here ({first_line(error)})",
                 field="devices",
             ) from error
         self.rank = int(self.fabric.global_rank)
@@ -116,10 +111,9 @@ def lost_peers() -> Iterator[None]:
     except RuntimeError as error:
         if not isinstance(error, dist.DistError) and type(error) is not RuntimeError:
             raise
-        first = str(error).strip().split("\n")[0].split(". ")[0][:200]
         raise InputError(
             f"a step that this process shares with others failed, most likely because another "
-            f"process of this training was lost ({first})",
+            f"process of this training was lost ({first_line(error)})",
             "start all of them again with --resume",
             code="peer_lost",
         ) from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,14 +10,13 @@ import torch
 from numpy.typing import NDArray
 
 from cala.data.images import ImageSet
+from cala.data.progress import Advance
 from cala.encoders.transform import Transform, stack_rows
 from cala.encoders.weights import stated_training
 from cala.errors import InputError
 from cala.files import shown
 from cala.training.loop import BaseImages
 from cala.training.recipes import Recipe
-
-Advance = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -37,10 +35,10 @@ def base_rows(images: ImageSet, n_base: int, holdout: int, seed: int) -> BaseRow
     """Choose `holdout` images of every base class that training does not see."""
     labels = images.train.labels
     if n_base < 2:
-        raise InputError(f"{n_base} base class is not enough", "use 2 or more", field="base")
+        raise InputError(f"base is {n_base}", "use 2 or more", field="base")
     if n_base > len(images.classes):
         most = f"use at most {len(images.classes)}"
-        raise InputError(f"there are no {n_base} base classes", most, field="base")
+        raise InputError(f"the set has fewer than {n_base} classes", most, field="base")
     draw = np.random.default_rng([seed, 25])
     train, held = [], []
     for label in range(n_base):
@@ -51,6 +49,7 @@ def base_rows(images: ImageSet, n_base: int, holdout: int, seed: int) -> BaseRow
                 f"{holdout} are to be held out",
                 "lower --holdout or add images",
                 field="holdout",
+                code="too_few_images",
             )
         mixed = draw.permutation(own)
         held.append(np.sort(mixed[:holdout]))
@@ -68,6 +67,7 @@ def base_rows(images: ImageSet, n_base: int, holdout: int, seed: int) -> BaseRow
             "a copy of a held-out one",
             "lower --holdout or add images",
             field="holdout",
+            code="only_copies",
         )
     return replace(rows, train=rows.train[free])
 
@@ -78,7 +78,8 @@ def load_base(
     """Decode the chosen rows into tensors of the recipe's side."""
     stored = stored_transform(recipe)
     every, first = np.concatenate([rows.train, rows.holdout]), len(rows.train)
-    pixels = stack_rows(images.train, every, stored, lambda done: advance(done, len(every)))
+    found = stack_rows(images.train, every, stored, lambda done: advance(done, len(every)))
+    pixels = torch.from_numpy(found)
     labels = torch.from_numpy(rows.labels[every])
     return BaseImages(pixels[:first], labels[:first], pixels[first:], labels[first:])
 

@@ -30,7 +30,7 @@ def layers(encoder: nn.Module) -> list[list[nn.Module]]:
     return found
 
 
-def rates(encoder: nn.Module, recipe: Recipe) -> dict[nn.Parameter, float]:
+def layer_rates(encoder: nn.Module, recipe: Recipe) -> dict[nn.Parameter, float]:
     """Factor of the learning rate of every parameter; 0 for those that stay as they are."""
     whole = layers(encoder)
     if recipe.freeze > len(whole):
@@ -65,7 +65,7 @@ def at_rates(
 
 def hold(encoder: nn.Module, recipe: Recipe) -> None:
     """Keep what is frozen out of the backward pass, and its statistics as they are."""
-    for parameter, rate in rates(encoder, recipe).items():
+    for parameter, rate in layer_rates(encoder, recipe).items():
         if not rate:
             parameter.requires_grad_(False)
     for place, layer in enumerate(layers(encoder)):

@@ -23,10 +23,10 @@ from cala.encoders.transform import Transform
 from cala.errors import InputError
 from cala.training.augment import augmentation
 from cala.training.devices import Ranks
-from cala.training.layers import at_rates, hold, rates
+from cala.training.layers import at_rates, hold, layer_rates
 from cala.training.objective import Objective
 from cala.training.recipes import Recipe
-from cala.training.run_dir import Progress
+from cala.training.run_dir import TrainingState
 
 EVAL_BATCH = 500  # images of up to EVAL_SIDE pixels, fewer of larger ones
 EVAL_SIDE = 84
@@ -74,7 +74,7 @@ class Trainer:
         self.ranks = ranks or Ranks()
         if self.ranks.world > 1 and not model.divisible:
             raise InputError(
-                "this method trains on episodes, which devices cannot share",
+                "this method trains on episodes, which several devices cannot share",
                 "use one device",
                 field="devices",
             )
@@ -82,7 +82,7 @@ class Trainer:
         self.autocast = autocast
         self.model = model.to(self.device)
         self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        own = rates(model.encoder, recipe)
+        own = layer_rates(model.encoder, recipe)
         self.optimiser = torch.optim.SGD(
             at_rates(model.groups(recipe), own),
             lr=recipe.lr,
@@ -97,7 +97,7 @@ class Trainer:
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=autocast == torch.float16)
         self.data = BaseImages(*(t.to(self.device) for t in vars(data).values()))
         self._labels = data.train_labels.cpu()
-        self.progress = Progress()
+        self.progress = TrainingState()
         self.best: dict[str, Tensor] = {}
         self.average: dict[str, Tensor] = {}
 
@@ -296,7 +296,7 @@ class Trainer:
             yield self._input(centre(some, transform), transform.size), own
 
     def check_finite(self) -> None:
-        """Raise if a weight is no number any more, as after one step that was far too long."""
+        """Raise if a weight is NaN or infinite, as after a step that was far too long."""
         for name, tensor in self.model.state_dict().items():
             if not tensor.isfinite().all():
                 raise self._diverged(self.progress.step - 1, f"{name} is not finite")
@@ -321,7 +321,7 @@ class Trainer:
         found.update({f"scaler.{k}": torch.tensor(float(v)) for k, v in state.items()})
         return found
 
-    def restore(self, tensors: dict[str, Tensor], progress: Progress) -> None:
+    def restore(self, tensors: dict[str, Tensor], progress: TrainingState) -> None:
         """Continue from a checkpoint's content."""
 
         def part(prefix: str) -> dict[str, Tensor]:

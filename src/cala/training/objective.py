@@ -21,6 +21,8 @@ class Objective(nn.Module, ABC):
     step; `rows` draws from the generator that it is given.
 
     n_base, n_classes : number of base classes, and of all classes of the data set
+    dim : dimensions of an embedding
+    loss : numbers of the loss, for `build`
     """
 
     #: Augmented views of each image that a step sees.
@@ -34,10 +36,16 @@ class Objective(nn.Module, ABC):
 
     encoder: nn.Module
 
-    def __init__(self, encoder: nn.Module, n_base: int, recipe: Recipe, n_classes: int) -> None:
+    def __init__(
+        self, encoder: nn.Module, n_base: int, recipe: Recipe, n_classes: int, **loss: Any
+    ) -> None:
         super().__init__()
-        self.encoder, self.n_base = encoder, n_base
+        self.encoder, self.n_base, self.recipe, self.n_classes = encoder, n_base, recipe, n_classes
         self.dim = int(encoder.dim)  # type: ignore[arg-type]
+        self.build(**loss)
+
+    def build(self) -> None:
+        """Make what is trained beside the encoder; an objective's own numbers come by name."""
 
     def rows(self, shuffled: Tensor, labels: Tensor, generator: torch.Generator) -> Tensor:
         """Which training rows a step takes: (m,).
@@ -105,10 +113,9 @@ class CosineClassifier(nn.Module):
 class BaseModel(Objective):
     """Cross-entropy over a cosine classifier with a learned scale."""
 
-    def __init__(self, encoder: nn.Module, n_base: int, recipe: Recipe, n_classes: int) -> None:
-        super().__init__(encoder, n_base, recipe, n_classes)
-        self.classifier = CosineClassifier(self.dim, n_base, recipe.scale)
-        self.smoothing = recipe.smoothing
+    def build(self) -> None:
+        self.classifier = CosineClassifier(self.dim, self.n_base, self.recipe.scale)
+        self.smoothing = self.recipe.smoothing
 
     def forward(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         logits = self.logits(images)

@@ -1,4 +1,4 @@
-"""How to train, as data: the paper's recipes and fast ones."""
+"""How to train, as data: the CALA paper's recipes and fast ones."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class Recipe:
     store : side at which the images wait in memory, for `resized-crop`
     pretrained : needs weights to start from
     means : the classifier starts at the class means of these weights
-    layer_decay : each layer of the encoder learns so many times as fast as the one above it, the
-        last one so many times as fast as the classifier
-    freeze : the first so many layers stay as they are
+    layer_decay : the rate of each layer of the encoder as a fraction of that of the one above it,
+        and of the last one as a fraction of the classifier's
+    freeze : number of first layers that are not trained
     norms : batch norms `train`, are `slow` (their statistics stay, the rest learns at a tenth of
         the rate) or `frozen`
     average : the encoder is a moving average of the weights, in which those of a step count so
@@ -93,7 +93,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         check_choice("schedule", self.schedule, SCHEDULES)
-        check_choice("augmentation", self.augment, AUGMENTATIONS)
+        check_choice("augmentation", self.augment, AUGMENTATIONS, "augment")
         check_choice("norms", self.norms, NORMS)
         side = self.transform.size
         above_0, share = (0, math.inf, "()"), (0, 1, "[]")
@@ -140,7 +140,7 @@ class Recipe:
                 raise InputError(
                     f"setting {text!r}", "write NAME=VALUE, such as cutout=8", field="settings"
                 )
-            check_choice("setting", name, SETTINGS)
+            check_choice("setting", name, SETTINGS, "settings")
             try:
                 changes[name] = kinds[name](value)
             except ValueError:
@@ -179,7 +179,7 @@ class Recipe:
         return self.lr * _share(self.schedule, step, total, max(1, round(self.warmup * total)))
 
     def size_at(self, epoch: float) -> int:
-        """The side of the images so many epochs after the start."""
+        """The side of the images after a number of epochs."""
         for share, size in self.sizes:
             if epoch < share * self.epochs:
                 return size
@@ -211,14 +211,14 @@ def _enter(summary: str, recipe: Recipe) -> None:
 _paper = Recipe(
     "paper-cifar100", "resnet18-small", CIFAR, 200, batch=256, milestones=(120, 160), scale=10.0
 )
-_enter("the paper on CIFAR-100: 200 epochs, lr 0.1, ×0.1 after 120 and 160", _paper)
+_enter("CALA paper, CIFAR-100: 200 epochs, lr 0.1, ×0.1 after 120 and 160", _paper)
 _crops: dict[str, Any] = {"augment": "resized-crop", "store": 92}
 _enter(
-    "the paper on mini-ImageNet: 200 epochs, lr 0.1, ×0.1 after 120 and 160",
+    "CALA paper, mini-ImageNet: 200 epochs, lr 0.1, ×0.1 after 120 and 160",
     replace(_paper, name="paper-mini-imagenet", transform=MINI, **_crops),
 )
 _enter(
-    "the paper on CUB-200: 120 epochs, lr 0.01, ×0.1 after 50, 70 and 90, from ImageNet weights",
+    "CALA paper, CUB-200: 120 epochs, lr 0.01, ×0.1 after 50, 70 and 90, from ImageNet weights",
     replace(
         _paper, name="paper-cub200", encoder="resnet18", transform=CUB, epochs=120, lr=0.01,
         milestones=(50, 70, 90), pretrained=True, **{**_crops, "store": 256},
@@ -230,7 +230,7 @@ _fast = Recipe(
 )  # fmt: skip
 _enter("CIFAR-100 in about an hour on a CPU: ResNet-20, one cycle, small images first", _fast)
 _enter(
-    "CIFAR-100 in about ten hours on a CPU: the paper's ResNet-18, one cycle, small images first",
+    "CIFAR-100 in about ten hours on a CPU: ResNet-18, one cycle, small images first",
     replace(
         _fast, name="fast-cifar100-resnet18", encoder="resnet18-small", epochs=50, lr=0.06,
         cutout=8, sizes=((0.45, 20), (0.7, 26)),

@@ -13,24 +13,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cala import storage
-from cala.errors import DamagedFile, InputError, install
+from cala.errors import DamagedFile, InputError
+from cala.extras import needs
 from cala.files import clear_leftovers, reason, shown
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 CHECKPOINT = "checkpoint.safetensors"
-ENCODER = "encoder.safetensors"
-LOG = "log.jsonl"
-CONFIG = "config.json"
-BEFORE_KINDS = 2  # the version of checkpoints that were written before storage files had kinds
+ENCODER_FILE = "encoder.safetensors"
+LOG_FILE = "log.jsonl"
+CONFIG_FILE = "config.json"
+_BEFORE_KINDS = 2  # the version of checkpoints that were written before storage files had kinds
 
 
 @contextmanager
 def locked_run(out: Path) -> Iterator[None]:
     """The folder for this process alone, created if need be; removes leftovers of killed ones."""
     with storage.locked_folder(out, "lock"):
-        for name in (CHECKPOINT, ENCODER, LOG, CONFIG):
+        for name in (CHECKPOINT, ENCODER_FILE, LOG_FILE, CONFIG_FILE):
             clear_leftovers(out / name)
         yield
 
@@ -77,7 +78,7 @@ def _short(value: Any) -> str:
 
 
 @dataclass
-class Progress:
+class TrainingState:
     """Where a run stands.
 
     step : steps done; epoch_loss, epoch_correct, epoch_images : sums of the epoch under way
@@ -102,11 +103,11 @@ class Checkpoint(NamedTuple):
 
     tensors: dict[str, Tensor]
     config: dict[str, Any]
-    progress: Progress
+    progress: TrainingState
 
 
 def save_checkpoint(
-    path: Path, tensors: dict[str, Tensor], config: dict[str, Any], progress: Progress
+    path: Path, tensors: dict[str, Tensor], config: dict[str, Any], progress: TrainingState
 ) -> None:
     """Write a checkpoint; if that fails, the one before stays."""
     arrays = {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}
@@ -119,9 +120,9 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
     meta, arrays = storage.read(path, "checkpoint", old=_old_meta)
     try:
-        config, progress = dict(meta["config"]), Progress(**meta["progress"])
+        config, progress = dict(meta["config"]), TrainingState(**meta["progress"])
     except (KeyError, TypeError, ValueError) as error:
-        fix = storage.KINDS["checkpoint"].fix
+        fix = storage.FILE_KINDS["checkpoint"].fix
         raise DamagedFile(shown(path), reason(error), fix) from error
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     return Checkpoint(tensors, config, progress)
@@ -129,19 +130,16 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 def _old_meta(header: dict[str, str]) -> dict[str, Any]:
     meta: dict[str, Any] = json.loads(header["cala"])
-    if meta["version"] != BEFORE_KINDS:
+    if meta["version"] != _BEFORE_KINDS:
         raise ValueError(f"it has version {meta['version']}: finish it with the cala that began it")
     return meta
 
 
 def epoch_events(folder: Path) -> Callable[[dict[str, Any]], None]:
     """A function that writes a line of the log as TensorBoard events."""
-    try:
+    with needs("train", "tensorboard", "--tensorboard"):
         from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise InputError(
-            "--tensorboard needs tensorboard", install("train"), field="tensorboard"
-        ) from error
+
     writer = SummaryWriter(str(folder / "tensorboard"))
 
     def write(line: dict[str, Any]) -> None:

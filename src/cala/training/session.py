@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from cala.data.images import ImageSet
+from cala.data.progress import Advance
 from cala.encoders.registry import ARCHITECTURES, ENCODERS
 from cala.encoders.weights import load_weights, read_weights, save_encoder
 from cala.errors import InputError
@@ -23,7 +24,6 @@ from cala.registry import check_choice
 from cala.training import run_dir
 from cala.training.devices import Ranks
 from cala.training.images import (
-    Advance,
     BaseRows,
     InitProvenance,
     base_rows,
@@ -43,7 +43,7 @@ TRAINED = 512  # training images that an encoder remembers
 class BaseSession:
     """What to train.
 
-    n_base : the first so many classes of the set
+    n_base : number of base classes, the first of the set
     holdout : images per base class that training never sees
     selection : which weights become the encoder: the last, or the best on held-out images
     init : weight file to start from
@@ -142,7 +142,7 @@ def train_base(
             f"use --batch {min(32, len(rows.train))}",
             field="batch",
         )
-    make_model(session)  # what cannot be made is said before anything is read or written
+    make_model(session)  # fails before anything is read or written
     with run_dir.locked_run(session.out) if session.ranks.rank == 0 else nullcontext():
         begun = _begun(session, resume)
         if begun is not None:
@@ -180,7 +180,7 @@ def train_base(
             ) from None
         writer.encoder(rows)
     session.ranks.wait()
-    return session.out / run_dir.ENCODER
+    return session.out / run_dir.ENCODER_FILE
 
 
 def make_trainer(session: BaseSession, data: BaseImages) -> Trainer:
@@ -247,13 +247,15 @@ class _Writer:
         self.written = time.monotonic()
         self.step = trainer.progress.step  # of the checkpoint in the folder, 0 for none
         if self.first:
-            write_text(session.out / run_dir.CONFIG, json.dumps(session.config, indent=1) + "\n")
+            write_text(
+                session.out / run_dir.CONFIG_FILE, json.dumps(session.config, indent=1) + "\n"
+            )
 
     def due(self) -> bool:
         return time.monotonic() - self.written > 60 * self.session.minutes
 
     def save(self) -> None:
-        """Checkpoint and log; weights that are no numbers never replace good ones."""
+        """Checkpoint and log; weights that are NaN or infinite never replace good ones."""
         self.trainer.check_finite()
         self.written = time.monotonic()
         if not self.first:
@@ -264,7 +266,7 @@ class _Writer:
         )
         self.step = progress.step
         lines = [json.dumps(line, allow_nan=False) + "\n" for line in progress.log]
-        write_text(out / run_dir.LOG, "".join(lines))
+        write_text(out / run_dir.LOG_FILE, "".join(lines))
 
     def kept(self) -> str:
         if not self.step:
@@ -290,7 +292,7 @@ class _Writer:
         some = train.digests(rows.train[order[:TRAINED].numpy()])
         classes = [*session.images.classes[: session.n_base], *self.provenance.classes]
         save_encoder(
-            session.out / run_dir.ENCODER,
+            session.out / run_dir.ENCODER_FILE,
             model.encoder,
             architecture=session.recipe.encoder,
             transform=session.recipe.transform,

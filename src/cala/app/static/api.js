@@ -27,6 +27,8 @@ export function setToken(value) {
   else sessionStorage.removeItem("cala-token");
 }
 
+export const currentToken = () => token;
+
 export function whenTokenIsNeeded(ask) { askToken = ask; }
 
 export async function call(method, path, { json, form, key, progress, signal, blob } = {}) {

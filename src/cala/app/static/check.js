@@ -1,6 +1,6 @@
 // Check: labelled photos are sent a few at a time, judged together, and every operating point can be tried.
 
-import { call, words } from "./api.js";
+import { call, face, words } from "./api.js";
 import { byId, counted, el, fill, percent, say, show } from "./dom.js";
 import { dropPlace } from "./drop.js";
 import { labelledPhotos } from "./labelled.js";
@@ -9,6 +9,7 @@ import { curve, judge, points, pointOf } from "./trade_off.js";
 
 const MOST = 2000; // more go as a zip file
 const TOGETHER = 4;
+const WRONG = 24; // photos that went wrong, shown at a time
 let stop = null;
 
 export function check() {
@@ -53,7 +54,8 @@ function sendZip(file, signal) {
 }
 
 async function sendPhotos(files, signal) {
-  let labelled = labelledPhotos(files);
+  const found = labelledPhotos(files);
+  let labelled = found.photos;
   if (labelled.length > MOST) throw new Error(`There are ${labelled.length} photos. Give at most ${MOST}, or a zip file.`);
   const named = [];
   const bad = labelled.filter((one) => tooLarge(one.file)).map((one) => ({ image: one.file.name }));
@@ -70,14 +72,15 @@ async function sendPhotos(files, signal) {
       if (!["bad_image", "file_too_large"].includes(error.code)) throw error;
       bad.push(...part.map((one) => ({ image: one.file.name, detail: words(error) })));
     }
-    answers.predictions.forEach((answer) => named.push({ id: answer.id, label: part[Number(answer.image)].label }));
+    answers.predictions.forEach((answer) => named.push({ id: answer.id, label: part[Number(answer.image)].label, name: part[Number(answer.image)].file.name }));
     bad.push(...answers.errors.map((error) => ({ ...error, image: part[Number(error.image)].file.name })));
   }
   if (!named.length) throw new Error(`None of the ${labelled.length} photos can be read.`);
   progress(1, "Judging …");
-  const found = await call("POST", "/v1/evaluate", { json: { images: named }, signal });
-  found.errors.push(...bad);
-  return found;
+  const judged = await call("POST", "/v1/evaluate", { json: { images: named }, signal });
+  judged.errors.push(...bad);
+  judged.others = found.others;
+  return judged;
 }
 
 function tell(found) {
@@ -85,14 +88,15 @@ function tell(found) {
   const notes = [];
   if (found.learned_from) notes.push(`${counted(found.learned_from, "photo")} of these taught the model: the numbers are too good.`);
   if (found.errors.length) notes.push(`${counted(found.errors.length, "photo")} could not be read, such as ${found.errors[0].image}.`);
+  if (found.others) notes.push(`${counted(found.others, "file")} left out, not photos.`);
   const strange = found.unknown.strange_photos;
   fill(result,
     el("h3", {}, counted(found.photos + strange, "photo")),
     notes.map((text) => el("p", { class: "note" }, text)),
     el("div", { id: "check-live" }),
-    strange ? el("p", {}, `No class of this model: ${named(found.strangers)}. ${percent(found.unknown.strange)} of these ${counted(strange, "photo")} are called unknown; so are ${percent(found.unknown.known)} of known and ${percent(found.unknown.new)} of new ones.`) : null,
+    strange ? el("p", {}, `None of your classes: ${named(found.strangers)}. ${percent(found.unknown.strange)} of these ${counted(strange, "photo")} are called unknown, as they should be.`) : null,
     el("details", {}, el("summary", {}, "Every class"),
-      el("div", { class: "scroll" }, table(["class", "kind", "photos", "right"], found.classes.map((one) => [one.name, one.kind, one.photos, percent(one.right / one.photos)])))));
+      el("div", { class: "scroll" }, table(["class", "photos", "right"], found.classes.map((one) => [one.name, one.photos, percent(one.right / one.photos)])))));
   live(found.trade_off);
   refresh().catch(() => {}); // others may have taught meanwhile
   say(`Checked ${counted(found.photos, "photo")}: ${percent(found.accuracy)} right.`);
@@ -114,24 +118,28 @@ function table(heads, rows) {
 // Everything below the slider follows from one number per photo: the shift from which on a new class wins.
 function live(data) {
   const all = points(data);
+  const tested = data.true.some((place) => place >= data.n_known);
   const start = pointOf(all, data.delta);
   const numbers = el("div", { class: "numbers", role: "group", "aria-label": "Accuracy" });
-  const confusion = el("div", { class: "scroll" });
+  const confusion = el("div");
+  const favours = el("p", { id: "check-words", role: "status" });
+  let more = WRONG;
   const drawing = curve(data, all);
-  const slider = el("input", { type: "range", id: "check-slider", min: 0, max: all.length - 1, step: 1, "aria-describedby": "check-ends" });
+  const slider = el("input", { type: "range", id: "check-slider", min: 0, max: all.length - 1, step: 1, "aria-describedby": "check-words" });
   slider.value = start;
-  const keep = el("button", { type: "button", class: "main", disabled: true }, "Keep this operating point");
+  const before = judge(data, data.delta);
+  const keep = el("button", { type: "button", class: "main", disabled: true }, "Keep this");
   const said = el("p", { class: "hint", role: "status" });
   const draw = () => {
     const place = Number(slider.value);
     const now = judge(data, place === start ? data.delta : all[place]);
-    fill(numbers, tile("all", now.all), tile("known classes", now.known), tile("new classes", now.new), tile("harmonic mean", now.hm));
-    fill(confusion, el("h3", {}, "Known and new taken for each other"),
-      table(["photos of", "right", "another known", "another new"], [
-        ["known classes", ...now.cells.known.map(String)], ["new classes", ...now.cells.new.map(String)]]),
-      now.mistakes.length ? [el("h3", {}, "Most frequent mistakes"), table(["photos of", "taken for", "how often"], now.mistakes)] : null);
+    fill(numbers, tile("all photos right", now.all), tested ? [tile("of old classes", now.known), tile("of new classes", now.new)] : null);
+    fill(confusion, wrong(data, now, more, () => { more += WRONG; draw(); }),
+      now.mistakes.length ? el("details", {}, el("summary", {}, "Most frequent mistakes"),
+        el("div", { class: "scroll" }, table(["photos of", "taken for", "how often"], now.mistakes))) : null);
     drawing.move(now);
-    slider.setAttribute("aria-valuetext", `known ${percent(now.known)}, new ${percent(now.new)}`);
+    favours.textContent = inWords(place - start, before, now);
+    slider.setAttribute("aria-valuetext", favours.textContent);
     keep.disabled = place === start || !mayTeach();
   };
   slider.addEventListener("input", draw);
@@ -147,17 +155,40 @@ function live(data) {
     } catch (error) { said.textContent = words(error); }
   });
   said.id = "check-kept";
-  const tested = data.true.some((place) => place >= data.n_known);
   const movable = all.length > 1 && tested;
   fill(byId("check-live"), numbers,
-    movable ? [el("h3", {}, "Known against new"), drawing.node,
-      el("label", { for: "check-slider" }, "Operating point"), slider,
-      el("div", { class: "ends", id: "check-ends" }, el("span", {}, "favour known"), el("span", {}, "favour new")),
-      mayTeach() ? keep : null, said]
-      : el("p", { class: "hint" }, data.classes.length === data.n_known ? "There is nothing to trade yet: no class has been taught."
-        : "There is nothing to trade: none of these photos shows a new class."),
+    movable ? el("div", { class: "card" },
+      el("label", { for: "check-slider" }, "Favour old or new classes"), slider,
+      el("div", { class: "ends" }, el("span", {}, "old classes"), el("span", {}, "new classes")),
+      favours, mayTeach() ? keep : null, said,
+      el("details", {}, el("summary", {}, "As a curve"), drawing.node))
+      : el("p", { class: "hint" }, data.classes.length === data.n_known ? "Once you have taught new classes, you can choose here how far to favour them."
+        : "None of these photos shows a new class, so there is nothing to choose between old and new ones."),
     confusion);
   draw();
 }
 
 const tile = (name, share) => el("div", {}, el("b", {}, percent(share)), el("small", {}, name));
+
+// What moving the slider means, counted in photos.
+function inWords(moved, before, now) {
+  if (!moved) return "As the model is now.";
+  const more = (kind, name) => {
+    const gain = now.cells[kind][0] - before.cells[kind][0];
+    return gain ? `${counted(Math.abs(gain), "photo")} of ${name} classes ${gain > 0 ? "more" : "fewer"} right` : "";
+  };
+  const parts = [more("new", "new"), more("known", "old")].filter(Boolean);
+  return `Favours ${moved > 0 ? "new" : "old"} classes more than now: ${parts.join(", ") || "the same number of photos right"}.`;
+}
+
+// The photos that went wrong, as pictures: one sees whether the label or the answer is wrong.
+function wrong(data, now, most, showMore) {
+  if (!now.wrong.length) return el("p", {}, "No photo went wrong.");
+  return [el("h3", {}, `${counted(now.wrong.length, "photo")} went wrong`),
+    el("ul", { class: "tiles", id: "check-wrong" }, now.wrong.slice(0, most).map(([photo, taken]) => el("li", {},
+      face(data.id[photo], data.classes[data.true[photo]]),
+      el("span", {}, "taken for ", el("b", {}, data.classes[taken])), el("br"),
+      el("span", {}, `labelled ${data.classes[data.true[photo]]}`), el("br"),
+      el("span", { class: "file" }, data.image[photo])))),
+    now.wrong.length > most ? el("button", { type: "button", onclick: showMore }, "Show more") : null];
+}

@@ -1,17 +1,23 @@
 // Classes: a page of them at a time, so that a thousand are no more work than fifty.
 
 import { call, face, words } from "./api.js";
+import { changed, trouble } from "./changes.js";
 import { ask } from "./dialogs.js";
-import { byId, counted, el, fill, say, signed } from "./dom.js";
+import { byId, counted, el, fill, show } from "./dom.js";
+import { dropPlace } from "./drop.js";
+import { classCalled, suggestNames } from "./names.js";
 import { mayTeach, refresh, state } from "./state.js";
 
 const PAGE = 60;
 const CHANGES = 10;
+const FEW = 5; // photos, below which a class is known too little
 let shown = 0;
 let changes = 0;
 let looks = 0;
 let turn = 0; // answers to an older search are thrown away
 let addPhotos = () => {};
+let doubts = { version: 0, of: new Map(), count: new Map() };
+const opened = new Set(); // classes whose photos are shown
 
 export function classes(teachClass) {
   addPhotos = teachClass;
@@ -22,6 +28,13 @@ export function classes(teachClass) {
   byId("history-more").addEventListener("click", older);
   byId("undo").addEventListener("click", () => step("undo"));
   byId("redo").addEventListener("click", () => step("redo"));
+  suggestNames(byId("ask-input"));
+  byId("refit-go").addEventListener("click", async () => {
+    byId("refit-go").disabled = true;
+    await act("Learned again from all photos", () => call("POST", "/v1/refit"));
+    byId("refit-go").disabled = false;
+  });
+  dropPlace(byId("reject-drop"), { id: "reject", text: "Drop photos here", choose: "Choose photos", take: reject });
   new IntersectionObserver((entries) => {
     if (entries.some((entry) => entry.isIntersecting) && !byId("classes-more").hidden) more(false);
   }, { rootMargin: "400px" }).observe(byId("classes-more"));
@@ -31,10 +44,33 @@ export function classes(teachClass) {
 export function openClasses() {
   byId("undo").disabled = !mayTeach() || !state.model.can_undo;
   byId("redo").disabled = !mayTeach() || !state.model.can_redo;
+  byId("reject").hidden = !mayTeach();
+  byId("refit").hidden = !mayTeach() || !state.model.refit_pays;
   list();
+  judge();
   changes = 0;
   looks += 1;
   older();
+}
+
+// What to expect, and which photos are doubtful: worked out once for each version.
+async function judge() {
+  if (doubts.version === state.model.version) return;
+  let found;
+  try { found = await call("GET", "/v1/estimate"); } catch { return; }
+  doubts = { version: found.version, of: new Map(), count: new Map() };
+  for (const one of found.doubtful) {
+    doubts.of.set(one.sha256, one.doubt);
+    doubts.count.set(one.label, (doubts.count.get(one.label) || 0) + 1);
+  }
+  const { accuracy, low, high, enough } = found.all;
+  const whole = (share) => Math.round(100 * share);
+  show(byId("expect"), [
+    enough ? `Of new photos, expect about ${Math.min(99, whole(accuracy))} % to be right (between ${whole(low)} and ${Math.min(99, whole(high))} %).` : "",
+    ...found.confused.slice(0, 3).map((pair) => `Easily confused: ${pair.first} and ${pair.second}.`),
+    found.doubtful.length ? `${counted(found.doubtful.length, "photo")} may be in the wrong class; they are marked.` : "",
+  ].filter(Boolean).join(" "));
+  list();
 }
 
 async function list() {
@@ -78,17 +114,97 @@ function card(row) {
   const change = mayTeach() ? el("div", { class: "row" },
     button("Add photos", row, () => addPhotos(row)),
     button("Rename", row, () => rename(row)),
+    button("Merge", row, () => merge(row)),
     button("Forget", row, () => forget(row))) : null;
-  return el("li", {},
+  const doubtful = doubts.count.get(row.name) || 0;
+  return landing(row, el("li", {},
     face(row.thumbnails[0], row.name),
-    el("div", {},
+    el("div", { class: "grow" },
       el("strong", { tabindex: "-1" }, row.name),
-      el("span", { class: `tag ${row.kind}` }, row.kind),
-      el("div", { class: "hint" }, `no. ${row.order + 1}, ${counted(row.photos, "photo")}${row.kind === "new" ? `, β ${signed(row.beta)}` : ""}; closest to ${row.closest.name} (${row.closest.cosine.toFixed(2)})`),
-      change));
+      row.kind === "new" ? el("span", { class: "tag new" }, "new") : null,
+      doubtful ? el("span", { class: "tag doubt" }, `${doubtful} doubtful`) : null,
+      el("div", { class: "hint" }, `looks most like ${row.closest.name}${row.photos < FEW ? "; more photos would help" : ""}`),
+      change),
+    photos(row)));
+}
+
+// A photo of another class can be dragged here; "It is …" does the same without a mouse.
+const DRAGGED = "application/x-cala-photo";
+
+function landing(row, node) {
+  const carries = (event) => event.dataTransfer.types.includes(DRAGGED);
+  node.addEventListener("dragover", (event) => node.classList.toggle("over", carries(event)));
+  node.addEventListener("dragleave", () => node.classList.remove("over"));
+  node.addEventListener("drop", (event) => {
+    node.classList.remove("over");
+    if (!carries(event)) return;
+    const [digest, from] = JSON.parse(event.dataTransfer.getData(DRAGGED));
+    if (from !== row.name) act(`One photo moved from ${from} to ${row.name}`, () => relabel(row.name, digest));
+  });
+  return node;
+}
+
+const relabel = (name, digest) => call("POST", "/v1/photos", { json: { name, images: [{ id: digest }] } });
+
+// All photos of a class, with what can be done about one that is wrong.
+function photos(row) {
+  const tiles = el("ul", { class: "tiles small" });
+  const fillIn = async () => {
+    if (tiles.firstChild) return;
+    try {
+      const found = await call("GET", `/v1/classes/${encodeURIComponent(row.id)}`);
+      fill(tiles, found.digests.map((digest, place) => tile(row, digest, place)));
+    } catch (error) { trouble(error); }
+  };
+  const node = el("details", { class: "photos", open: opened.has(row.id) }, el("summary", {}, counted(row.photos, "photo")), tiles);
+  node.addEventListener("toggle", () => {
+    if (node.open) opened.add(row.id); else opened.delete(row.id);
+    if (node.open) fillIn();
+  });
+  if (node.open) fillIn();
+  return node;
+}
+
+function tile(row, digest, place) {
+  const doubt = doubts.of.get(digest);
+  const about = `photo ${place + 1} of ${row.name}`;
+  const small = (text, run) => el("button", { type: "button", class: "small", "aria-label": `${text}: ${about}`, onclick: run }, text);
+  const drag = (event) => event.dataTransfer.setData(DRAGGED, JSON.stringify([digest, row.name]));
+  return el("li", { class: doubt ? "doubtful" : "", draggable: mayTeach() ? "true" : null, ondragstart: drag }, face(digest, row.name), doubt ? el("span", { class: "doubt" }, doubt) : null,
+    mayTeach() ? [
+      small("It is …", () => move(row, digest)),
+      row.photos > 1 ? small("Remove", () => act(`one photo of ${row.name} removed`, () => call("DELETE", `/v1/classes/${encodeURIComponent(row.id)}/photos/${digest}`))) : null] : null);
 }
 
 const button = (text, row, run) => el("button", { type: "button", class: "small", "aria-label": `${text}: ${row.name}`, onclick: run }, text);
+
+async function act(text, work) {
+  try {
+    await work();
+    await changed(text);
+  } catch (error) { trouble(error); }
+}
+
+async function move(row, digest) {
+  const done = await ask({
+    title: "What does this photo show?", label: "Name", names: true, yes: "Move it",
+    act: (name) => relabel(name, digest),
+  });
+  if (done) await changed(`One photo moved from ${row.name} to ${done.name}`);
+}
+
+async function merge(row) {
+  const done = await ask({
+    title: `${row.name} is the same as …`, text: `All photos of ${row.name} move to the other class.`, label: "The other class", names: true, yes: "Merge",
+    act: async (name) => {
+      const into = await classCalled(name);
+      if (!into) throw new Error(`There is no class called ${name}.`);
+      await call("POST", `/v1/classes/${encodeURIComponent(row.id)}/merge`, { json: { into: into.id } });
+      return into;
+    },
+  });
+  if (done) await changed(`${row.name} is now part of ${done.name}`);
+}
 
 async function rename(row) {
   const done = await ask({
@@ -98,12 +214,14 @@ async function rename(row) {
   if (done) await changed(`Renamed to ${done.class.name}`);
 }
 
-async function forget(row) {
-  const done = await ask({
-    title: `Forget ${row.name}?`, text: `The model will not know it any more. Undo brings it back.`, yes: "Forget",
-    act: () => call("DELETE", `/v1/classes/${encodeURIComponent(row.id)}`),
-  });
-  if (done) await changed(`${row.name} forgotten`);
+const forget = (row) => act(`${row.name} forgotten`, () => call("DELETE", `/v1/classes/${encodeURIComponent(row.id)}`));
+
+async function reject(files) {
+  const form = new FormData();
+  files.forEach(({ file }) => form.append("images", file, file.name));
+  byId("reject-said").textContent = "Looking at them …";
+  await act(`${counted(files.length, "photo")} noted as none of your classes`, () => call("POST", "/v1/reject", { form }));
+  byId("reject-said").textContent = "";
 }
 
 async function step(which) {
@@ -111,16 +229,11 @@ async function step(which) {
   node.disabled = true;
   try {
     await call("POST", `/v1/${which}?version=${state.model.version}`);
-    await changed(which === "undo" ? "Undone" : "Done again");
+    await refresh();
   } catch (error) {
-    byId("classes-count").textContent = words(error);
+    trouble(error);
     await refresh();
   }
-}
-
-async function changed(text) {
-  await refresh();
-  say(text);
 }
 
 async function older() {

@@ -2,10 +2,11 @@
 
 import { byId, show } from "./dom.js";
 import { words } from "./api.js";
+import { offerNames } from "./names.js";
 
 // Resolves with what `act` gives (or the input, or true), or with null when cancelled. While `act` fails the
-// dialog stays and says why.
-export function ask({ title, text = "", label = "", value = "", type = "text", yes, act }) {
+// dialog stays and says why. With `names` those of the classes are offered.
+export function ask({ title, text = "", label = "", value = "", type = "text", names = false, yes, act }) {
   const dialog = byId("ask");
   const input = byId("ask-input");
   byId("ask-title").textContent = title;
@@ -15,6 +16,7 @@ export function ask({ title, text = "", label = "", value = "", type = "text", y
   byId("ask-yes").textContent = yes;
   show(byId("ask-error"), "");
   input.type = type;
+  offerNames(input, names);
   input.value = value;
   input.required = Boolean(label);
   return new Promise((resolve) => {
@@ -41,6 +43,14 @@ export function ask({ title, text = "", label = "", value = "", type = "text", y
 
 export const hasCamera = () => Boolean(navigator.mediaDevices && navigator.mediaDevices.getUserMedia);
 
+// The stream that a video element shows.
+export async function openCamera(view) {
+  const stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" }, audio: false });
+  view.srcObject = stream;
+  await view.play();
+  return stream;
+}
+
 // One photo from the camera as a file, or null.
 export async function takePhoto() {
   const dialog = byId("camera");
@@ -50,11 +60,9 @@ export async function takePhoto() {
   dialog.showModal();
   let stream = null;
   let ended = false;
-  navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" }, audio: false }).then(async (given) => {
+  openCamera(view).then((given) => {
     stream = given;
     if (ended) { stream.getTracks().forEach((track) => track.stop()); return; }
-    view.srcObject = stream;
-    await view.play();
     byId("camera-yes").disabled = false;
     byId("camera-yes").focus();
   }).catch((error) => show(byId("camera-error"), `The camera cannot be used (${error.message || error.name}). Choose a photo instead.`));

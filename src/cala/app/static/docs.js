@@ -2,6 +2,10 @@
 
 import { byId, el, fill } from "./dom.js";
 
+byId("examples").textContent = byId("examples").textContent.replaceAll("http://127.0.0.1:8000", location.origin);
+// Text of docstrings: what stands between backticks is code.
+const prose = (text) => text.split("`").map((part, place) => (place % 2 ? el("code", {}, part) : part));
+
 const document_ = await (await fetch("/openapi.json")).json();
 const schemas = document_.components.schemas;
 
@@ -29,7 +33,7 @@ function operation(path, method, what) {
   const answers = Object.entries(what.responses).filter(([status]) => /^2/.test(status));
   return el("article", {},
     el("h2", {}, el("code", {}, `${method.toUpperCase()} ${path}`)),
-    el("p", {}, what.description || what.summary),
+    el("p", {}, prose(what.description || what.summary)),
     inputs.length ? el("ul", {}, inputs) : null,
     bodies.map(([kind, body]) => el("details", {}, el("summary", {}, `takes ${kind}`), el("pre", {}, shape(body.schema)))),
     answers.map(([status, answer]) => Object.entries(answer.content || {}).map(([kind, body]) => el("details", {}, el("summary", {}, `answers ${status}, ${kind}`), el("pre", {}, shape(body.schema))))));

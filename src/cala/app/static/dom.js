@@ -20,7 +20,8 @@ export function fill(node, ...children) {
 }
 
 export const percent = (share) => (share === null || Number.isNaN(share) ? "–" : `${(100 * share).toFixed(1)} %`);
-export const signed = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(2)}`;
+// Nothing is ever certain: 99 is the most.
+export const sure = (share) => (share > 0.99 ? "over 99 % sure" : `${Math.round(100 * share)} % sure`);
 export const counted = (count, noun, many = `${noun}s`) => `${count.toLocaleString("en")} ${count === 1 ? noun : many}`;
 
 // Screen readers hear this; a message that is the same as before is heard again.
@@ -35,8 +36,8 @@ export function show(node, text) {
   node.hidden = !text;
 }
 
-export function bar(share, kind) {
-  const inner = el("div", { class: `fill ${kind === "new" ? "new" : ""}` });
+export function bar(share) {
+  const inner = el("div", { class: "fill" });
   inner.style.width = `${Math.round(1000 * share) / 10}%`;
   return el("div", { class: "track", "aria-hidden": "true" }, inner);
 }

@@ -3,12 +3,11 @@
 import { el } from "./dom.js";
 import { hasCamera, takePhoto } from "./dialogs.js";
 
-// Named one by one: phones then convert their own format to one of these.
-const KINDS = "image/jpeg,image/png,image/webp,image/bmp,image/gif,image/tiff";
+const KINDS = "image/*,.heic,.heif,.avif,.jp2";
 
 const byHand = matchMedia("(pointer: coarse)").matches && !matchMedia("(any-pointer: fine)").matches;
 
-export function dropPlace(place, { id, text, choose, folder = false, zip = false, camera = true, take }) {
+export function dropPlace(place, { id, text, choose, folder = false, zip = false, camera = true, live = null, take }) {
   const given = (files) => { const list = Array.from(files); if (list.length) take(list); };
   const pick = (suffix, label, set) => {
     const input = el("input", { type: "file", id: `${id}-${suffix}`, ...set });
@@ -19,7 +18,7 @@ export function dropPlace(place, { id, text, choose, folder = false, zip = false
     return [input, el("label", { class: "pick", for: `${id}-${suffix}` }, label)];
   };
   const box = el("div", { class: "drop" },
-    el("p", {}, byHand ? text.replace(/^Drop (.*) here$/, "Choose $1") : text),
+    byHand ? null : el("p", {}, text),
     el("div", { class: "row" },
       folder ? pick("folder", "Choose a folder", { webkitdirectory: true, multiple: true }) : pick("files", choose, { accept: KINDS, multiple: true }),
       zip ? pick("zip", "Choose a zip file", { accept: ".zip,application/zip" }) : [],
@@ -27,6 +26,7 @@ export function dropPlace(place, { id, text, choose, folder = false, zip = false
         type: "button", id: `${id}-camera`,
         onclick: async () => { const file = await takePhoto(); if (file) given([{ file, path: file.name }]); },
       }, "Take a photo") : [],
+      live && hasCamera() ? el("button", { type: "button", id: `${id}-live`, onclick: live }, "Live") : [],
       camera && !hasCamera() ? pick("capture", "Take a photo", { accept: "image/*", capture: "environment" }) : []));
   place.replaceChildren(box);
   box.addEventListener("dragover", (event) => { event.preventDefault(); box.classList.add("over"); });

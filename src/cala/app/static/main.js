@@ -1,14 +1,15 @@
 // Tabs, the token, and the first look at the model.
 
-import { call, setToken, whenTokenIsNeeded, words } from "./api.js";
+import { call, currentToken, setToken, whenTokenIsNeeded, words } from "./api.js";
 import { ask } from "./dialogs.js";
-import { byId, show } from "./dom.js";
+import { byId, fill, show } from "./dom.js";
 import { check } from "./check.js";
 import { classes } from "./classes.js";
+import { qrPicture } from "./qr.js";
 import { recognise } from "./recognise.js";
-import { refresh } from "./state.js";
+import { refresh, state } from "./state.js";
 import { begin } from "./start.js";
-import { teach, teachClass, teachPhoto } from "./teach.js";
+import { teach, teachClass } from "./teach.js";
 
 const tabs = Array.from(document.querySelectorAll("[role=tab]"));
 
@@ -56,10 +57,18 @@ whenTokenIsNeeded((wrong) => {
 // Photos that miss their place are not opened instead of this page.
 for (const kind of ["dragover", "drop"]) document.addEventListener(kind, (event) => event.preventDefault());
 
-recognise((file) => { open("teach"); teachPhoto(file); });
+recognise();
 teach();
 classes((row) => { open("teach"); teachClass(row); });
 check();
+byId("share").addEventListener("click", () => {
+  const link = `${state.model.share}/#token=${encodeURIComponent(currentToken())}`;
+  fill(byId("shared-code"), qrPicture(link));
+  byId("shared-link").textContent = link;
+  byId("shared-link").href = link;
+  byId("shared").showModal();
+});
+document.addEventListener("cala-model", () => { byId("share").hidden = !state.model.share; });
 byId("where").textContent = location.host;
 const start = location.hash.slice(2);
 if (tabs.some((tab) => tab.getAttribute("aria-controls") === start)) open(start);

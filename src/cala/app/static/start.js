@@ -1,4 +1,4 @@
-// The first time: there is no model, so photos of the classes that it is to know are sent, and it is made.
+// The first time: name a class, give it a few photos, name the next one, try it. Folders work too.
 
 import { call, words } from "./api.js";
 import { labelledPhotos } from "./labelled.js";
@@ -6,7 +6,11 @@ import { byId, counted, el, fill, percent, say, show } from "./dom.js";
 import { dropPlace } from "./drop.js";
 
 const TOGETHER = 8;
-const FEW = 5; // classes or photos, below which little can be learned about new ones
+const FEW = 5; // photos of a class, below which little can be learned about it
+const FACES = 8;
+
+let photos = []; // of the class that is being named: {file, url}
+const faces = new Map(); // class -> URLs of its pictures, as far as this page has seen them
 
 export async function begin() {
   document.querySelector("nav").hidden = true;
@@ -14,11 +18,17 @@ export async function begin() {
   byId("about").textContent = "knows nothing yet";
   byId("start").hidden = false;
   dropPlace(byId("start-drop"), {
-    id: "start", text: "Drop a folder or a zip file of photos here", folder: true, zip: true, camera: false, take: send,
+    id: "start", text: "Drop photos of it here", choose: "Choose photos", take: given,
   });
+  dropPlace(byId("start-folders"), {
+    id: "start-all", text: "Drop a folder or a zip file of photos here", folder: true, zip: true, camera: false, take: sendAll,
+  });
+  byId("start-name").addEventListener("input", update);
+  byId("start-form").addEventListener("submit", (event) => { event.preventDefault(); addClass(); });
   byId("start-go").addEventListener("click", () => step(() => call("POST", "/v1/start")));
-  byId("start-again").addEventListener("click", () => step(() => call("DELETE", "/v1/start/photos")));
+  byId("start-sample").addEventListener("click", () => step(() => call("POST", "/v1/start/sample")));
   await step(() => call("GET", "/v1/start"));
+  update();
 }
 
 async function step(work) {
@@ -26,33 +36,105 @@ async function step(work) {
   try { tell(await work()); } catch (error) { show(byId("start-error"), words(error)); }
 }
 
-async function send(files) {
-  show(byId("start-error"), "");
+// Folders and zip files that are dropped here are classes already.
+function given(files) {
+  if (files.some(({ path }) => path.includes("/") || /\.zip$/i.test(path))) { sendAll(files); return; }
+  photos.push(...files.map(({ file }) => ({ file, url: URL.createObjectURL(file) })));
+  update();
+  if (!byId("start-name").value.trim()) byId("start-name").focus();
+}
+
+function picture(url, alt) {
+  const image = el("img", { alt });
+  image.src = url;
+  image.addEventListener("error", () => image.replaceWith(el("div", { class: "face", "aria-hidden": "true" }, "✓")));
+  return image;
+}
+
+function update() {
+  const name = byId("start-name").value.trim();
+  fill(byId("start-photos"), photos.map((photo) => el("li", {}, picture(photo.url, photo.file.name),
+    el("button", {
+      type: "button", class: "small", "aria-label": `Remove ${photo.file.name}`,
+      onclick: () => { photos = photos.filter((other) => other !== photo); URL.revokeObjectURL(photo.url); update(); byId("start-files").focus(); },
+    }, "Remove"))));
+  byId("start-add").disabled = !name || !photos.length;
+  byId("start-add").textContent = photos.length ? `Add ${name || "this class"} with ${counted(photos.length, "photo")}` : "Add this class";
+  byId("start-missing").textContent = photos.length && !name ? "What are these photos of? Give them a name." : "";
+}
+
+async function addClass() {
+  const name = byId("start-name").value.trim();
+  if (!name || !photos.length) return;
+  const mine = photos;
+  photos = [];
+  const bad = await upload(mine.map(({ file }) => ({ file, label: name })));
+  if (bad === null) { photos = [...mine, ...photos]; update(); return; } // the line says why
+  const unusable = new Set(bad.map((one) => one.image.split("/").pop()));
+  faces.set(name, [...(faces.get(name) || []), ...mine.filter(({ file }) => !unusable.has(file.name)).map(({ url }) => url)]);
+  if (bad.length < mine.length) byId("start-name").value = "";
+  update();
+  await report(bad);
+  byId("start-name").focus();
+}
+
+async function report(bad) {
+  show(byId("start-error"), bad.length ? `${counted(bad.length, "photo")} cannot be used. ${bad[0].detail}` : "");
+  try { tell(await call("GET", "/v1/start")); } catch { byId("start-progress").hidden = true; }
+}
+
+// What cannot be used of them; null where they could not be sent.
+async function upload(labelled) {
   const bar = progress();
   const bad = [];
   try {
-    const zip = files.length === 1 && /\.zip$/i.test(files[0].path) ? files[0].file : null;
-    if (zip) {
+    for (let start = 0; start < labelled.length; start += TOGETHER) {
+      bar(start / labelled.length, `${start} of ${counted(labelled.length, "photo")} sent`);
       const form = new FormData();
-      form.append("archive", zip, "archive.zip");
-      bad.push(...(await call("POST", "/v1/start/photos", {
-        form, progress: (share) => bar(share < 1 ? share : null, share < 1 ? `Sending the archive, ${percent(share)}` : "Looking at its photos …"),
-      })).errors);
-    } else {
-      const photos = labelledPhotos(files);
-      for (let start = 0; start < photos.length; start += TOGETHER) {
-        bar(start / photos.length, `${start} of ${counted(photos.length, "photo")} sent`);
-        const form = new FormData();
-        for (const { file, label } of photos.slice(start, start + TOGETHER)) {
-          form.append("images", file, file.name);
-          form.append("labels", label);
-        }
-        bad.push(...(await call("POST", "/v1/start/photos", { form })).errors);
+      for (const { file, label } of labelled.slice(start, start + TOGETHER)) {
+        form.append("images", file, file.name);
+        form.append("labels", label);
       }
+      bad.push(...(await call("POST", "/v1/start/photos", { form })).errors);
     }
-  } catch (error) { show(byId("start-error"), words(error)); }
-  if (bad.length) show(byId("start-error"), `${counted(bad.length, "photo")} cannot be used. ${bad[0].detail}`);
-  try { tell(await call("GET", "/v1/start")); } catch { byId("start-progress").hidden = true; }
+    return bad;
+  } catch (error) {
+    show(byId("start-error"), words(error));
+    byId("start-progress").hidden = true;
+    return null;
+  }
+}
+
+async function sendAll(files) {
+  show(byId("start-error"), "");
+  try {
+    const archive = files.length === 1 && /\.zip$/i.test(files[0].path) ? files[0].file : null;
+    let bad;
+    let others = 0;
+    if (archive) bad = await sendZip(archive);
+    else {
+      const found = labelledPhotos(files);
+      others = found.others;
+      bad = await upload(found.photos);
+      const urls = (label) => found.photos.filter((one) => one.label === label).slice(0, FACES).map((one) => URL.createObjectURL(one.file));
+      if (bad) new Set(found.photos.map((one) => one.label)).forEach((label) => faces.set(label, urls(label)));
+    }
+    if (bad === null) return;
+    await report(bad);
+    if (others) byId("start-hint").textContent += ` ${counted(others, "file")} left out, not photos.`;
+  } catch (error) {
+    show(byId("start-error"), words(error));
+    byId("start-progress").hidden = true;
+  }
+}
+
+async function sendZip(file) {
+  const bar = progress();
+  const form = new FormData();
+  form.append("archive", file, "archive.zip");
+  return (await call("POST", "/v1/start/photos", {
+    form, progress: (share) => bar(share < 1 ? share : null, share < 1 ? `Sending the archive, ${percent(share)}` : "Looking at its photos …"),
+  })).errors;
 }
 
 function progress() {
@@ -69,21 +151,28 @@ function tell(now) {
   byId("title").textContent = now.name || byId("title").textContent;
   const names = Object.keys(now.classes);
   const learning = now.state !== "collecting";
+  const locked = now.right !== "teach";
   byId("start-progress").hidden = !learning;
-  byId("start-drop").hidden = learning || now.right !== "teach";
-  byId("start-locked").hidden = now.right === "teach";
-  byId("start-again").hidden = learning || !names.length;
-  byId("start-go").hidden = learning || !names.length || now.right !== "teach";
+  byId("start-form").hidden = learning || locked;
+  byId("start-other").hidden = learning || locked;
+  byId("start-locked").hidden = !locked;
+  byId("start-go").hidden = learning || locked || !names.length;
   byId("start-go").disabled = learning || names.length < 2;
-  fill(byId("start-classes"), names.sort().map((name) => el("li", {}, el("b", {}, name), ` ${counted(now.classes[name], "photo")}`)));
+  byId("start-sample").hidden = names.length > 0;
+  fill(byId("start-classes"), learning ? [] : names.map((name) => el("li", {},
+    el("div", { class: "strip" }, (faces.get(name) || []).slice(0, FACES).map((url) => picture(url, ""))),
+    el("div", { class: "head" }, el("span", {}, el("b", {}, name), ` ${counted(now.classes[name], "photo")}`),
+      locked ? null : el("button", {
+        type: "button", class: "small", "aria-label": `Remove ${name}`,
+        onclick: () => { faces.delete(name); step(() => call("DELETE", `/v1/start/photos?label=${encodeURIComponent(name)}`)); },
+      }, "Remove")))));
   const small = names.filter((name) => now.classes[name] < FEW).length;
-  const few = (names.length < FEW ? " It takes at least five known classes to judge each new one by itself." : "")
-    + (small ? ` ${counted(small, "class", "classes")} with fewer than five photos: what is learned about them is uncertain.` : "");
-  byId("start-hint").textContent = names.length
-    ? `${counted(now.photos, "photo")} of ${counted(names.length, "class", "classes")}.${names.length < 2 ? " At least two classes are needed." : few}` : "";
+  const more = names.length < 2 ? " Now name something else: two classes are needed."
+    : small ? ` ${counted(small, "class", "classes")} with fewer than five photos: it works, and more photos make it better.` : "";
+  byId("start-hint").textContent = names.length && !learning ? `${counted(now.photos, "photo")} of ${counted(names.length, "class", "classes")}.${more}` : "";
   if (now.error) show(byId("start-error"), now.error.fix ? `${now.error.detail} – ${now.error.fix}` : now.error.detail);
   if (now.state === "ready") { // the model's own service answers now
-    say("The model is ready.");
+    say("Ready.");
     location.reload();
   } else if (learning) watch(now);
 }
@@ -92,7 +181,7 @@ async function watch(now) {
   const bar = progress();
   const share = now.total ? now.done / now.total : null;
   const looked = now.total && now.done === now.total;
-  bar(looked ? null : share, looked ? "All looked at. Working out how far new classes are to be favoured …" : now.total ? `Learning: ${now.done.toLocaleString("en")} of ${counted(now.total, "image")} looked at, mixed ones included` : "Learning …");
+  bar(looked ? null : share, looked ? "Almost done …" : now.total ? `Learning: ${percent(share)} done` : "Learning …");
   await new Promise((resolve) => setTimeout(resolve, 500));
   try {
     tell(await call("GET", "/v1/start"));

@@ -15,8 +15,7 @@ export async function refresh() {
   state.model = model;
   document.title = `${model.name} – cala`;
   byId("title").textContent = model.name;
-  const news = model.new ? `, ${model.new} of them new` : "";
-  byId("about").textContent = `knows ${counted(model.classes, "class", "classes")}${news}`;
+  byId("about").textContent = `knows ${counted(model.classes, "class", "classes")}`;
   byId("notes").hidden = !model.notes.length;
   byId("notes-count").textContent = `${counted(model.notes.length, "note")} about this model`;
   fill(byId("notes-list"), model.notes.map((text) => el("li", {}, text)));

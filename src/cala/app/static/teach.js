@@ -1,9 +1,11 @@
 // Teach: each photo is sent and looked at by itself, then the class is taught by naming them.
 
 import { call, face, newKey, words } from "./api.js";
-import { byId, counted, el, fill, percent, say, show, signed } from "./dom.js";
+import { changed } from "./changes.js";
+import { byId, counted, el, fill, percent, say, show } from "./dom.js";
 import { dropPlace } from "./drop.js";
-import { mayTeach, photoForm, refresh, sender, state, tooLarge } from "./state.js";
+import { classCalled, suggestNames } from "./names.js";
+import { mayTeach, photoForm, sender, state, tooLarge } from "./state.js";
 
 let photos = []; // {file, tile, note, id, error}
 let target = null; // the class that photos are added to, or null for a new one
@@ -14,6 +16,7 @@ export function teach() {
   dropPlace(byId("teach-drop"), {
     id: "teach", text: "Drop photos of one class here", choose: "Choose photos", take: (files) => files.forEach(({ file }) => addPhoto(file)),
   });
+  suggestNames(name);
   let typing = 0;
   name.addEventListener("input", () => {
     target = null;
@@ -30,8 +33,6 @@ export function teach() {
   });
 }
 
-export function teachPhoto(file) { addPhoto(file); byId("teach-name").focus(); }
-
 export function teachClass(row) {
   byId("teach-name").value = row.name;
   target = row;
@@ -42,7 +43,7 @@ export function teachClass(row) {
 
 function hint() {
   const text = target ? `Known already, from ${counted(target.photos, "photo")}: these will be added.`
-    : state.model && state.model.new === 0 ? `No class has been taught yet. The model came with ${state.model.classes}.` : "";
+    : "";
   byId("teach-hint").textContent = text;
 }
 
@@ -51,8 +52,8 @@ async function lookUp() {
   const name = byId("teach-name").value.normalize("NFC").trim();
   if (name) {
     try {
-      const found = await call("GET", `/v1/classes?limit=1000&search=${encodeURIComponent(name.slice(0, 200))}`);
-      if (name === byId("teach-name").value.normalize("NFC").trim()) target = found.classes.find((row) => row.name === name) || null;
+      const found = await classCalled(name);
+      if (name === byId("teach-name").value.normalize("NFC").trim()) target = found;
     } catch { /* teaching itself will say what is wrong */ }
   }
   hint();
@@ -70,7 +71,7 @@ const look = sender(async (photo) => {
     const answer = found.predictions[0];
     photo.id = answer.id;
     if (photos.some((other) => other !== photo && other.id === photo.id)) throw new Error("the same photo again");
-    photo.note.textContent = answer.unknown ? `ready; now unknown (closest: ${answer.best})` : `ready; now taken for ${answer.best}`;
+    photo.note.textContent = answer.unknown ? `ready; so far unknown` : `ready; so far taken for ${answer.best}`;
   } catch (error) {
     photo.error = words(error).replace(`${photo.file.name}: `, "");
     photo.tile.classList.add("bad");
@@ -123,7 +124,7 @@ function update() {
   byId("teach-bar").value = done;
   byId("teach-count").textContent = `${done} of ${counted(photos.length, "photo")} looked at${bad ? `, ${bad} cannot be used` : ""}${good && !byId("teach-name").value.trim() ? " – a name is missing" : ""}`;
   byId("teach-go").disabled = !good || done < photos.length || !byId("teach-name").value.trim();
-  byId("teach-go").textContent = target ? `Add ${counted(good, "photo")}` : good ? `Teach from ${counted(good, "photo")}` : "Teach";
+  byId("teach-go").textContent = target ? (good ? `Add ${counted(good, "photo")}` : "Add photos") : good ? `Teach from ${counted(good, "photo")}` : "Teach";
 }
 
 async function go() {
@@ -142,9 +143,9 @@ async function go() {
     byId("teach-name").value = "";
     target = null;
     key = newKey();
-    const model = await refresh();
+    await changed(`${taught.name}: ${counted(taught.added, "photo")} learned`);
     const row = await call("GET", `/v1/classes/${encodeURIComponent(taught.id)}`);
-    tell(taught, model.version, row.relatives);
+    tell(taught, row.relatives);
     await compare(before, taught);
   } catch (error) {
     show(byId("teach-error"), words(error));
@@ -169,37 +170,17 @@ async function post(path, name, good) {
   }
 }
 
-function tell(taught, version, relatives) {
+function tell(taught, relatives) {
   const result = byId("teach-result");
-  const undo = el("button", { type: "button", onclick: () => takeBack(undo, version, taught) }, "Undo");
   fill(result, el("div", { class: "card" },
-    el("div", { class: "head" },
-      el("h3", {}, `${taught.name}: ${taught.added ? `learned from ${counted(taught.added, "photo")}` : "nothing new in these photos"}`),
-      taught.added ? undo : null),
+    el("h3", {}, `${taught.name}: ${taught.added ? `learned from ${counted(taught.added, "photo")}` : "nothing new in these photos"}`),
     taught.again ? el("p", {}, `${counted(taught.again, "photo")} had been learned before.`) : null,
-    taught.alike ? el("p", { class: "note" }, `There is also a class called ${taught.alike}. If both are one, undo and add the photos there.`) : null,
-    el("p", {}, `β = ${signed(taught.beta)}: what the adapter adds to this class, since it is known from few photos.`),
-    el("p", {}, "It is close to:"),
+    taught.alike ? el("p", { class: "note" }, `There is also a class called ${taught.alike}. If both are one, merge them under Classes.`) : null,
+    el("p", {}, "It looks most like these classes:"),
     el("ul", { class: "near" }, relatives.map((near) => el("li", {},
-      face(near.thumbnail, near.name), el("b", {}, near.name), el("br"), `similarity ${near.cosine.toFixed(2)}`))),
+      face(near.thumbnail, near.name), near.name))),
     el("div", { id: "teach-changes" })));
-  say(`${taught.name} learned from ${counted(taught.added, "photo")}. Undo is beside it.`);
   result.focus();
-}
-
-async function takeBack(button, version, taught) {
-  button.disabled = true;
-  try {
-    await call("POST", `/v1/undo?version=${version}`);
-    const model = await refresh();
-    fill(byId("teach-result"), el("div", { class: "card" },
-      el("p", {}, `Undone: ${taught.name} is as it was before. The model knows ${counted(model.classes, "class", "classes")}.`)));
-    say(`Undone: ${taught.name}`);
-    byId("teach-result").focus();
-  } catch (error) {
-    button.disabled = false;
-    show(byId("teach-error"), words(error));
-  }
 }
 
 // How the answers to the photos of the Recognise tab change, by what the service remembers of them.

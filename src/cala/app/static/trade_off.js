@@ -20,6 +20,7 @@ export function pointOf(all, delta) {
 export function judge(data, delta) {
   const cells = { known: [0, 0, 0], new: [0, 0, 0] };
   const pairs = new Map();
+  const wrong = []; // photos, by their places
   data.true.forEach((truth, i) => {
     if (truth < 0) return;
     const isNew = data.switch[i] !== null && delta > data.switch[i];
@@ -27,6 +28,7 @@ export function judge(data, delta) {
     const row = cells[truth < data.n_known ? "known" : "new"];
     row[taken === truth ? 0 : taken < data.n_known ? 1 : 2] += 1;
     if (taken !== truth) {
+      wrong.push([i, taken]);
       const pair = `${truth} ${taken}`;
       pairs.set(pair, (pairs.get(pair) || 0) + 1);
     }
@@ -41,9 +43,8 @@ export function judge(data, delta) {
     return [data.classes[truth], data.classes[taken], count];
   });
   return {
-    cells, mistakes, known, new: fresh,
+    cells, mistakes, wrong, known, new: fresh,
     all: total ? (cells.known[0] + cells.new[0]) / total : NaN,
-    hm: known + fresh ? (2 * known * fresh) / (known + fresh) : known + fresh,
   };
 }
 
@@ -58,7 +59,7 @@ export function curve(data, all) {
   const left = 62, top = 12, side = 240;
   const x = (share) => left + side * (Number.isNaN(share) ? 0 : share);
   const y = (share) => top + side * (1 - (Number.isNaN(share) ? 0 : share));
-  const svg = node("svg", { viewBox: `0 0 ${left + side + 24} ${top + side + 40}`, class: "curve", role: "img", "aria-label": "Accuracy on new classes against accuracy on known classes; the numbers above say the same" });
+  const svg = node("svg", { viewBox: `0 0 ${left + side + 24} ${top + side + 40}`, class: "curve", role: "img", "aria-label": "New classes right against old classes right; the numbers above say the same" });
   svg.append(node("rect", { x: left, y: top, width: side, height: side, class: "axis" }));
   for (const share of [0, 0.5, 1]) {
     const across = node("text", { x: x(share), y: top + side + 16, "text-anchor": "middle" });
@@ -68,7 +69,7 @@ export function curve(data, all) {
     svg.append(across, up);
   }
   const known = node("text", { x: left + side / 2, y: top + side + 34, "text-anchor": "middle" });
-  known.textContent = "known classes right";
+  known.textContent = "old classes right";
   const fresh = node("text", { x: 0, y: 0, "text-anchor": "middle", transform: `translate(${left - 50} ${top + side / 2}) rotate(-90)` });
   fresh.textContent = "new classes right";
   const step = Math.max(1, Math.floor(all.length / 200));

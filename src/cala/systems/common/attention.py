@@ -16,12 +16,11 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from cala.training.objective import Objective
-from cala.training.recipes import Recipe
 
 SCALE = 16.0  # of the logits that are learned with it
-NAME = "attention."  # what the names of its tensors begin with, beside an encoder
+PART_PREFIX = "attention."  # what the names of its tensors begin with, beside an encoder
 ATTENTION_DROPOUT, DROPOUT = 0.1, 0.5
-SCORES = 2**23  # numbers of one temporary, in inference
+_SCORES = 2**23  # numbers of one temporary, in inference
 
 
 class SetAttention(nn.Module):
@@ -90,7 +89,7 @@ class SetAttention(nn.Module):
         b = F.linear(among.softmax(1) @ p_v, self.out.weight)
         a = p + b + self.out.bias
         found = queries.new_empty(len(queries), len(p))
-        step = max(1, SCORES // (len(p) + self.dim))
+        step = max(1, _SCORES // (len(p) + self.dim))
         for start in range(0, len(queries), step):
             part = slice(start, start + step)
             x = self._tokens(queries[part])
@@ -132,7 +131,7 @@ class SetAttention(nn.Module):
     @torch.no_grad()
     def cosines_each(self, sets: Tensor, queries: Tensor) -> Tensor:
         """`cosines` where every query has prototypes of its own: (n, C, d), (n, d) -> (n, C)."""
-        step = max(1, SCORES // (sets.shape[1] * max(sets.shape[1], self.dim)))
+        step = max(1, _SCORES // (sets.shape[1] * max(sets.shape[1], self.dim)))
         pairs = zip(sets.split(step), queries.split(step), strict=True)
         found = [self._attended(own, one[:, None], dropping=False) for own, one in pairs]
         return torch.cat(found)[:, 0]
@@ -147,8 +146,7 @@ class AttentionObjective(Objective):
     divisible: ClassVar[bool] = False
     wants_means: ClassVar[bool] = True
 
-    def __init__(self, encoder: nn.Module, n_base: int, recipe: Recipe, n_classes: int) -> None:
-        super().__init__(encoder, n_base, recipe, n_classes)
+    def build(self) -> None:
         self.attention = SetAttention(self.dim)
 
     def train(self, mode: bool = True) -> Self:
@@ -157,4 +155,4 @@ class AttentionObjective(Objective):
         return self
 
     def parts(self) -> dict[str, Tensor]:
-        return {NAME + k: v for k, v in self.attention.state_dict().items()}
+        return {PART_PREFIX + k: v for k, v in self.attention.state_dict().items()}

@@ -11,7 +11,7 @@ from cala.core.rows import Array, chunks
 from cala.heads.base_data import BaseData
 from cala.heads.nearest_mean import NearestMean
 
-SAME = 1e-5  # how far apart two computations of the same unit vector may be
+_SAME = 1e-5  # how far apart two computations of the same unit vector may be
 
 
 class ExemplarMean(NearestMean):
@@ -51,7 +51,7 @@ class ExemplarMean(NearestMean):
         for part in chunks(len(base), self._picked.shape[1] * self.dim):
             rows = base[part]
             apart = self._picked[members[rows]] - unit[rows, None]
-            helped[rows] = (np.abs(apart).max(2) < SAME).any(1)
+            helped[rows] = (np.abs(apart).max(2) < _SAME).any(1)
         return helped
 
     def _forget(self, column: int) -> None:

@@ -27,12 +27,12 @@ from cala.heads.nearest_mean import NearestMean
 from cala.training.augment import Augmentation
 from cala.training.loop import centre, resized, seeded
 
-BATCH = 250  # images that are encoded at once
+_BATCH = 250  # images that are encoded at once
 HIDDEN_MOST = 2**28  # numbers: 1 GB of half-way embeddings are kept
 
 
 @dataclass(frozen=True)
-class Start:
+class SessionStart:
     """The base session as a learner finds it.
 
     encoder : a module with `lower` and `upper`, on the device that trains; never changed
@@ -55,7 +55,7 @@ class Start:
 
 class Learner(ABC):
     """One course through the sessions. `add` replaces what it changes and writes to nothing, so
-    `fork` is a shallow copy. Between sessions all but the encoder lies on the processor.
+    `fork` is a shallow copy. Between sessions everything but the encoder is on the CPU.
 
     encoder : as the last session left it
     head : the base branch, which learns the same shots from cached embeddings
@@ -67,7 +67,7 @@ class Learner(ABC):
     #: Steps or epochs of a short session.
     short: ClassVar[int]
 
-    def __init__(self, start: Start) -> None:
+    def __init__(self, start: SessionStart) -> None:
         self.start = start
         self.encoder = copy.deepcopy(start.encoder).requires_grad_(False).eval()
         self.device = next(start.encoder.parameters()).device
@@ -139,7 +139,7 @@ class Learner(ABC):
             if shape.numel() * len(pictures) > HIDDEN_MOST:
                 return pictures
             views = torch.empty(len(pictures), *shape)
-            for rows in torch.arange(len(pictures)).split(BATCH):
+            for rows in torch.arange(len(pictures)).split(_BATCH):
                 views[rows] = lower(encoder, self.inputs(pictures[rows])).float().cpu()
         return views
 
@@ -149,7 +149,7 @@ class Learner(ABC):
         views : images (n, s, s, 3) uint8, or what `views` made of them
         """
         with torch.no_grad():
-            parts = [self._embedding(some).float().cpu() for some in views.split(BATCH)]
+            parts = [self._embedding(some).float().cpu() for some in views.split(_BATCH)]
         return F.normalize(torch.cat(parts), dim=1)
 
     def _embedding(self, views: Tensor) -> Tensor:

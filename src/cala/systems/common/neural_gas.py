@@ -1,4 +1,4 @@
-"""Neural gas (Martinetz & Schulten, 1991): nodes that spread over embeddings as these lie."""
+"""Neural gas (Martinetz & Schulten, 1991): nodes that follow the density of embeddings."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 
 from cala.core.rows import Array
 
-ROUNDS = 12
+_ROUNDS = 12
 NARROWEST = 0.1  # neighbourhood of the last round, in ranks
-RANKS = 6.0  # neighbours further than so many widths have no say
+RANKS = 6.0  # neighbours further away than this many widths are ignored
 
 
 @dataclass(frozen=True)
 class NeuralGas:
-    """V nodes, each with the image that stands for it.
+    """V nodes, each represented by an image.
 
     nodes : (V, d); anchors : (V,) rows of the images; labels : (V,) of these
     spread : (V, d) variances of the rows that are nearest to a node
@@ -36,8 +36,8 @@ def fit_gas(features: Array, labels: Array, count: int, rng: np.random.Generator
     count = min(count, len(features))
     nodes = features[rng.permutation(len(features))[:count]]
     first = max(count / 2, NARROWEST)
-    for step in range(ROUNDS):
-        width = first * (NARROWEST / first) ** (step / (ROUNDS - 1))
+    for step in range(_ROUNDS):
+        width = first * (NARROWEST / first) ** (step / (_ROUNDS - 1))
         nearest = min(count, max(1, int(RANKS * width) + 1))
         weight = np.exp(-np.arange(nearest) / width).astype(features.dtype)
         pull = np.zeros((len(features), count), features.dtype)

@@ -71,7 +71,7 @@ class HeadWithParts(ClassMeans):
             same = (n in (None, m) for n, m in zip(shape, given, strict=False))
             if len(given) != len(shape) or not all(same):
                 raise InputError(
-                    f"{self.name} has {name} for other embeddings than these, of {dim} dimensions",
+                    f"{name} of {self.name} does not fit embeddings of {dim} dimensions",
                     "use the embeddings of the encoder that it belongs to",
                     field="parts",
                     code="other_parts",

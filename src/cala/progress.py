@@ -1,10 +1,10 @@
-"""Progress of long work, on the error stream: bars on a terminal, plain lines elsewhere."""
+"""Progress of long work, on the error stream: bars for people, plain lines for logs."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -67,7 +67,8 @@ class Bars:
         from rich.console import Console
 
         screen = Console(stderr=True)
-        self.quiet, self.on_terminal = quiet, screen.is_terminal and not quiet
+        self.quiet = quiet
+        self.on_terminal = (screen.is_terminal or screen.is_jupyter) and not quiet
         self._bar = rich.Progress(
             rich.TextColumn("{task.description}"),
             rich.BarColumn(bar_width=24),
@@ -78,10 +79,13 @@ class Bars:
             disable=not self.on_terminal,
         )
         self._tasks: dict[str, TaskID] = {}
+        self._starting: TaskID | None = None
         self._lines = Lines(self.print)
 
     def __enter__(self) -> Self:
         self._bar.start()
+        if self.on_terminal:  # until there is something to count
+            self._starting = self._bar.add_task("starting", total=None)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -96,6 +100,9 @@ class Bars:
         if not self.on_terminal:
             self._lines(what, done, total)
         elif what in self._tasks or done < total:
+            if self._starting is not None:
+                self._bar.remove_task(self._starting)
+                self._starting = None
             if what not in self._tasks:
                 self._tasks[what] = self._bar.add_task(what, total=total)
             self._bar.update(self._tasks[what], completed=done, total=total)
@@ -114,6 +121,16 @@ def progress(quiet: bool = False) -> Iterator[Show]:
     bars = Bars(quiet)
     with bars, progress_to(lambda what, *count: bars.show(f"{what} images", *count)):
         yield bars.show
+
+
+@contextmanager
+def busy(text: str, quiet: bool = False) -> Iterator[None]:
+    """Say what takes a while and cannot be counted, on a terminal, for as long as it takes."""
+    from rich.console import Console
+
+    screen = Console(stderr=True)
+    with nullcontext() if quiet or not screen.is_terminal else screen.status(text):
+        yield
 
 
 @contextmanager

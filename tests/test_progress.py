@@ -10,9 +10,9 @@ import warnings
 import pytest
 
 from cala.benchmark.notes import RunNote, report_fallbacks
-from cala.cli.progress import Lines, progress, progress_bar
 from cala.data.progress import track
 from cala.errors import FallbackWarning
+from cala.progress import Lines, progress, progress_bar
 
 
 class Clock:
@@ -52,7 +52,7 @@ def test_work_that_begins_anew_is_told_anew():
 
 
 def test_piped_output_gets_lines_and_quiet_gets_none(capsys, monkeypatch):
-    monkeypatch.setattr("cala.cli.progress.SHORT", 0.0)
+    monkeypatch.setattr("cala.progress.SHORT", 0.0)
     for quiet in (False, True):
         with progress_bar("encoding photos", quiet) as advance:
             advance(0, 2)
@@ -68,11 +68,25 @@ def test_piped_output_gets_lines_and_quiet_gets_none(capsys, monkeypatch):
 def test_no_bar_on_a_terminal_where_nothing_is_done():
     import pty
 
-    code = "from cala.cli.progress import progress_bar as p\nwith p('encoding'): pass"
+    code = "from cala.progress import progress_bar as p\nwith p('encoding'): pass"
     outer, inner = pty.openpty()
     subprocess.run([sys.executable, "-c", code], stderr=inner, check=True)
     os.write(inner, b"|")
     assert b"encoding" not in os.read(outer, 4096)
+    os.close(outer)
+    os.close(inner)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo terminal")
+@pytest.mark.parametrize(("quiet", "said"), [(False, True), (True, False)])
+def test_a_terminal_is_told_what_takes_a_while(quiet, said):
+    import pty
+
+    code = f"from cala.progress import busy\nwith busy('drawing', {quiet}): pass"
+    outer, inner = pty.openpty()
+    subprocess.run([sys.executable, "-c", code], stderr=inner, check=True)
+    os.write(inner, b"|")
+    assert (b"drawing" in os.read(outer, 4096)) is said
     os.close(outer)
     os.close(inner)
 

@@ -1,0 +1,47 @@
+// After every change: what happened, and the way back, without leaving the place.
+
+import { call, words } from "./api.js";
+import { byId, el, fill, say } from "./dom.js";
+import { refresh } from "./state.js";
+
+const SHOWN = 20000; // milliseconds
+let fade = 0;
+
+// follow : called with true when it is undone, with false when it is done again
+export async function changed(text, follow = () => {}) {
+  const model = await refresh();
+  told(text, "Undo", async () => {
+    await call("POST", `/v1/undo?version=${model.version}`);
+    follow(true);
+    const now = await refresh();
+    told(`Undone: ${text}`, "Redo", async () => {
+      await call("POST", `/v1/redo?version=${now.version}`);
+      follow(false);
+      await changed(text, follow);
+    });
+  });
+}
+
+function shown(on) {
+  byId("change").hidden = !on;
+  byId("picked").classList.toggle("lifted", on); // the other bar at the foot of the page
+}
+
+function told(text, name, act) {
+  const bar = byId("change");
+  const button = el("button", {
+    type: "button", class: "small",
+    onclick: async () => {
+      button.disabled = true;
+      try { await act(); } catch (error) { told(words(error), "", null); refresh().catch(() => {}); }
+    },
+  }, name);
+  fill(bar, el("span", {}, text), act ? button : null,
+    el("button", { type: "button", class: "small", "aria-label": "Close this message", onclick: () => shown(false) }, "×"));
+  shown(true);
+  clearTimeout(fade);
+  fade = setTimeout(() => { if (!bar.contains(document.activeElement)) shown(false); }, SHOWN);
+  say(act ? `${text}. ${name} is at the end of the page.` : text);
+}
+
+export const trouble = (error) => told(words(error), "", null);
