@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 from collections.abc import Iterator
@@ -74,6 +75,7 @@ class FabricRanks(Ranks):
             ) from error
         self.rank = int(self.fabric.global_rank)
         self.world = int(self.fabric.world_size)
+        atexit.register(_leave_group)
 
     @property
     def device(self) -> torch.device:
@@ -97,6 +99,12 @@ class FabricRanks(Ranks):
     def wait(self) -> None:
         with lost_peers():
             self.fabric.barrier()
+
+
+def _leave_group() -> None:
+    """Join gloo's threads while Python still runs: one that wants the GIL later aborts it."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 @contextmanager
