@@ -54,12 +54,12 @@ lint: $(DEV)  ## ruff, mypy and the order of imports
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-docs: $(DEV)  ## build the site in site/ from docs/, without a network; a warning is an error
+docs: $(DEV)  ## build the site in site/ from docs/ and run the notebooks, without a network; a warning is an error
 	@$(BIN)/python -m sphinx -q -W --keep-going -b html docs site
 
 bench: $(DEV)  ## speed and cost beside what one would pick instead (under 30 minutes)
 	@$(BIN)/python benchmarks/bench.py
 
 clean:  ## remove what the other targets made
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage* dist build
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage* dist build site jupyter_execute docs/examples
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

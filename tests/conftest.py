@@ -35,6 +35,8 @@ PARTS = {
     "onnxruntime": "ONNX encoders: install onnxruntime",
     "openvino": "the OpenVINO engine: install openvino",
     "timm": "timm encoders: install timm",
+    "notebooks": "examples/*.ipynb: install nbclient and ipykernel",
+    "uv": "the wheel in clean environments: install uv, and have a package index at hand",
     "cifar100": "CIFAR-100 in its official layout: cifar-100-python in CALA_DATA",
     "transformers": "Hugging Face encoders: install transformers",
 }
