@@ -30,7 +30,8 @@ from methods_table import QUOTED
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs/results"
 DOCUMENTS = (
-    "README.md", "REPRODUCIBILITY.md", "docs/bench.md", "docs/encoders.md", "docs/methods.md"
+    "README.md", "REPRODUCIBILITY.md", "docs/alternatives.md", "docs/bench-cifar100.md",
+    "docs/encoders.md", "docs/method-measurements.md",
 )  # fmt: skip
 MARKED = re.compile(r"(<!-- table ([\w-]+) -->\n).*?(<!-- end table -->)", re.S)
 VALUE = re.compile(r"(<!--v ([^>]+?)-->).*?(<!--/v-->)", re.S)

@@ -1,9 +1,10 @@
-"""Makes docs/pictures/page.gif: an unknown thing is named once, is known then, and is undone.
+"""Makes docs/pictures: an unknown thing is named once, is known then, and is undone.
 
-    python benchmarks/page_picture.py [-o docs/pictures/page.gif]
+    python benchmarks/page_picture.py [-o docs/pictures]
 
 Starts `cala serve` on an empty folder, drives the page in chromium on pictures that cala draws, and
-puts screenshots into an animation. Needs the serve extra, playwright and chromium.
+puts screenshots into page.gif; some also stand alone, as page-NAME.png. things.png shows the drawn
+pictures. Needs the serve extra, playwright and chromium.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
-from cala.app.sample import STRANGER, picture
+from cala.app.sample import CLASSES, LEARNED, STRANGER, picture
 
 WIDTH, HEIGHT, SHOWN = 880, 700, 660
 PAUSE = 1700  # milliseconds of a frame
@@ -30,20 +31,36 @@ class Film:
     """Screenshots of a page, one after the other."""
 
     def __init__(self, page: Page) -> None:
-        self.page, self.frames, self.pauses = page, [], []
+        self.page, self.frames, self.pauses, self.alone = page, [], [], {}
 
-    def take(self, times: float = 1.0) -> None:
+    def take(self, times: float = 1.0, alone: str = "") -> None:
         self.page.wait_for_timeout(400)  # colours fade
         shot = Image.open(io.BytesIO(self.page.screenshot())).convert("RGB")
         small = shot.resize((SHOWN, SHOWN * HEIGHT // WIDTH), Image.Resampling.LANCZOS)
         self.frames.append(small.quantize(96, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE))
         self.pauses.append(round(PAUSE * times))
+        if alone:
+            self.alone[alone] = self.frames[-1]
 
-    def save(self, path: Path) -> None:
+    def save(self, folder: Path) -> None:
         first, *rest = self.frames
         first.save(
-            path, save_all=True, append_images=rest, duration=self.pauses, loop=0, optimize=True
-        )
+            folder / "page.gif", save_all=True, append_images=rest, duration=self.pauses, loop=0,
+            optimize=True,
+        )  # fmt: skip
+        for name, frame in self.alone.items():
+            frame.save(folder / f"page-{name}.png", optimize=True)
+
+
+def things(side: int = 96) -> Image.Image:
+    """What is learned, a column for each class, and what is not known."""
+    labels = [*CLASSES, STRANGER]
+    sheet = Image.new("RGB", (len(labels) * side, LEARNED * side), "white")
+    for column, label in enumerate(labels):
+        for row in range(LEARNED if label in CLASSES else 5):
+            drawn = Image.open(io.BytesIO(picture(label, row))).resize((side - 4, side - 4))
+            sheet.paste(drawn, (column * side + 2, row * side + 2))
+    return sheet
 
 
 def files(numbers: range) -> list[dict[str, object]]:
@@ -55,23 +72,23 @@ def files(numbers: range) -> list[dict[str, object]]:
 
 def play(page: Page, film: Film) -> None:
     page.get_by_role("button", name=re.compile("Try it with a sample")).wait_for()
-    film.take()
+    film.take(alone="start")
     page.get_by_role("button", name=re.compile("Try it with a sample")).click()
     page.get_by_text("knows 4 classes").wait_for()
     page.set_input_files("#recognise-files", files(range(8, 9)))
     page.locator(".answer .big").first.wait_for()
-    film.take(1.3)
+    film.take(1.3, alone="unknown")
     card = page.locator(".answer").first
     card.get_by_role("button", name=re.compile("[Ii]t is …")).click()
     card.locator("form input").fill(STRANGER)
-    film.take()
+    film.take(alone="named")
     page.keyboard.press("Enter")
     page.locator("#change", has_text=STRANGER).wait_for()
     film.take()
     page.set_input_files("#recognise-files", files(range(9, 13)))
     page.locator(".answer .big >> nth=4").wait_for()
     page.locator("#recognise-summary").evaluate("shown => shown.scrollIntoView()")
-    film.take(1.6)
+    film.take(1.6, alone="known")
     page.locator("#change").get_by_role("button", name="Undo").click()
     page.get_by_text("knows 4 classes").wait_for()
     film.take(1.3)
@@ -79,7 +96,7 @@ def play(page: Page, film: Film) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("-o", "--out", type=Path, default=Path("docs/pictures/page.gif"))
+    parser.add_argument("-o", "--out", type=Path, default=Path("docs/pictures"))
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as browsers:
         command = [sys.executable, "-m", "cala", "serve", f"{folder}/things", "--port", "0"]
@@ -95,11 +112,15 @@ def main() -> None:
             page.goto(found[0])
             film = Film(page)
             play(page, film)
-            options.out.parent.mkdir(parents=True, exist_ok=True)
+            options.out.mkdir(parents=True, exist_ok=True)
             film.save(options.out)
+            things().quantize(128, dither=Image.Dither.NONE).save(
+                options.out / "things.png", optimize=True
+            )
             browser.close()
             service.terminate()
-    print(f"{options.out}: {len(film.frames)} frames, {options.out.stat().st_size // 1000} kB")
+    for path in sorted(options.out.iterdir()):
+        print(f"{path}: {path.stat().st_size // 1000} kB")
 
 
 if __name__ == "__main__":

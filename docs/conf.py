@@ -20,7 +20,7 @@ exclude_patterns = ["_build"]
 myst_heading_anchors = 4
 nb_execution_mode, nb_execution_timeout = "force", 600
 nb_execution_in_temp = nb_execution_raise_on_error = True
-nb_output_stderr = "remove"
+nb_output_stderr, nb_render_markdown_format = "remove", "gfm"
 napoleon_google_docstring, napoleon_use_ivar = False, True
 default_role = "code"
 autodoc_typehints = "none"

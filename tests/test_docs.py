@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 
 def resolves(dotted: str) -> bool:
@@ -38,11 +38,24 @@ def test_names_in_code_style_exist(path):
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: p.name)
 def test_files_and_links_exist(path):
     text = re.sub(r"```.*?```", "", path.read_text("utf-8"), flags=re.S)
-    links = [x for x in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in x]
-    files = re.findall(r"`((?:src|tests|benchmarks|docs)/[\w./-]+\.\w+)", text)
-    missing = [x for x in links if not (path.parent / x).exists()]
+    links = [x for x in re.findall(r"\]\(([^)]+)\)", text) if "://" not in x]
+    files = re.findall(r"`((?:src|tests|benchmarks|docs|examples)/[\w./-]+\.\w+)", text)
+    missing = [x for x in links if not leads_somewhere(path, x)]
     missing += [x for x in files if not (ROOT / x).exists()]
     assert missing == []
+
+
+def leads_somewhere(page: Path, link: str) -> bool:
+    """Whether the file of a link exists and has its anchor, as hosts of repositories name them."""
+    name, _, anchor = link.partition("#")
+    target = page.parent / name if name else page
+    return target.exists() and (not anchor or anchor in anchors(target))
+
+
+def anchors(page: Path) -> set[str]:
+    text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.S)
+    headings = re.findall(r"^#+ +(.+)$", text, flags=re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_every_equation_is_on_the_map():
@@ -67,7 +80,7 @@ def test_every_encoder_is_on_its_page():
 
 
 def test_six_photos_of_a_class_are_enough(tmp_path):
-    """What docs/bench.md says: 5 shots and 1 that tests, of 6 photos; 2 that train, of 3."""
+    """What docs/bench-images.md says: 5 shots and 1 that tests, of 6 photos; 2 that train, of 3."""
     from cala.data.sets import open_images
     from data.tiny_sets import plain_folder
 
@@ -84,14 +97,15 @@ def test_readme_python_runs():
         exec(compile(block, "README.md", "exec"), {})
 
 
-def test_the_embeddings_page_runs(tmp_path, monkeypatch):
+@pytest.mark.parametrize("page", ["embeddings.md", "estimator.md", "foundation-models.md"])
+def test_python_of_a_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    text = (ROOT / "docs" / "embeddings.md").read_text("utf-8")
+    text = (ROOT / "docs" / page).read_text("utf-8")
     blocks = re.findall(r"```python\n(.*?)```", text, flags=re.S)
-    assert len(blocks) == 2
+    assert blocks
     for block in blocks:
-        exec(compile(block, "embeddings.md", "exec"), {})
-    assert (tmp_path / "my.safetensors").exists()
+        exec(compile(block, page, "exec"), {})
+    assert (tmp_path / "my.safetensors").exists() == (page == "embeddings.md")
 
 
 @pytest.fixture

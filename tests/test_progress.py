@@ -108,3 +108,14 @@ def test_a_fallback_becomes_a_note_and_other_warnings_stay():
 def test_quiet_is_a_function_too():
     with progress(quiet=True) as show:
         show("anything", 1, 2)
+
+
+def test_a_notebook_without_widgets_gets_lines(capsys, monkeypatch):
+    monkeypatch.setattr("cala.progress.SHORT", 0.0)
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with progress_bar("encoding photos") as advance:
+            advance(2, 2)
+    assert capsys.readouterr().err == "encoding photos: 2 of 2\n"

@@ -63,10 +63,13 @@ class Bars:
     """Progress on stderr: a bar for each thing on a terminal, lines elsewhere."""
 
     def __init__(self, quiet: bool = False) -> None:
+        from importlib.util import find_spec
+
         from rich import progress as rich
         from rich.console import Console
 
-        screen = Console(stderr=True)
+        widgets = find_spec("ipywidgets") is not None  # what rich draws bars with in a notebook
+        screen = Console(stderr=True, force_jupyter=None if widgets else False)
         self.quiet = quiet
         self.on_terminal = (screen.is_terminal or screen.is_jupyter) and not quiet
         self._bar = rich.Progress(
@@ -76,20 +79,20 @@ class Bars:
             rich.TimeRemainingColumn(),
             console=screen,
             transient=True,
-            disable=not self.on_terminal,
         )
         self._tasks: dict[str, TaskID] = {}
         self._starting: TaskID | None = None
         self._lines = Lines(self.print)
 
     def __enter__(self) -> Self:
-        self._bar.start()
-        if self.on_terminal:  # until there is something to count
+        if self.on_terminal:
+            self._bar.start()  # and until there is something to count:
             self._starting = self._bar.add_task("starting", total=None)
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._bar.stop()
+        if self.on_terminal:  # rich before 14.3 ends with an empty line even if it showed nothing
+            self._bar.stop()
 
     def print(self, line: str) -> None:
         if not self.quiet:

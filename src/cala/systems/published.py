@@ -1,7 +1,7 @@
 """What the authors of each system used on each data set: one shape for all of them.
 
 Every file of this room has its own `PUBLISHED`; where a system differs from it here is listed in
-docs/methods.md.
+docs/method-differences.md.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Teen(NearestMean):
     (Eq. 6) is that of the classifier's own weights, in pseudo sessions and afterwards alike.
 
     alpha : how far to lean, 0 (nearest mean) to 1; `PUBLISHED` has the authors' choices, and what
-        was measured is in docs/methods.md
+        was measured is in docs/method-measurements.md
     tau : how sharply similar base classes are preferred
     """
 
