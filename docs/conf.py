@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import shutil
 from pathlib import Path
@@ -24,7 +25,8 @@ nb_output_stderr, nb_render_markdown_format = "remove", "gfm"
 napoleon_google_docstring, napoleon_use_ivar = False, True
 default_role = "code"
 autodoc_typehints = "none"
-autodoc_member_order = "bysource"
+autodoc_member_order, autodoc_preserve_defaults = "bysource", True
+logging.getLogger("traitlets").setLevel(logging.WARNING)  # of the notebooks' kernels
 HERE = Path(__file__).parent
 #: Pages of the site that are files beside docs/.
 BESIDE = {
@@ -35,8 +37,14 @@ BESIDE = {
 }
 
 
+def without_marks(source: list[str]) -> None:
+    """Marks of benchmarks/documents.py at the start of a line would end the paragraph."""
+    source[0] = re.sub(r"<!--/?v[^>]*-->", "", source[0])
+
+
 def links(_app: object, _page: str, source: list[str]) -> None:
     """Links to files beside docs/ go to their pages; those to code are plain names."""
+    without_marks(source)
     source[0] = source[0].replace("](../examples/", "](examples/")
     for name, page in BESIDE.items():
         source[0] = source[0].replace(f"](../{name}", f"]({page}")
@@ -45,6 +53,7 @@ def links(_app: object, _page: str, source: list[str]) -> None:
 
 def beside(source: list[str]) -> None:
     """The same for a file beside docs/, whose links begin with docs/."""
+    without_marks(source)
     source[0] = source[0].replace("](docs/", "](")
     for name, page in BESIDE.items():
         source[0] = source[0].replace(f"]({name}", f"]({page}")
