@@ -1,8 +1,9 @@
 """Engines: what runs the forward pass of an encoder on a processor.
 
-A torch module is exported to ONNX once, into the cache, and compared there with torch on a check
-batch. onnxruntime and OpenVINO run that graph from then on, and torch need not be imported. Their
-embeddings differ from torch's in the last digits only, so all engines share one cache of these.
+A torch module is exported to ONNX once, into the cache, with torch's embeddings of a check batch.
+onnxruntime and OpenVINO are compared with these, run the graph from then on, and torch need not be
+imported. Their embeddings differ from torch's in the last digits only, so all engines share one
+cache of these. Which engine is the fastest depends on the processor and is measured once.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+import sys
 import threading
 import time
 import warnings
@@ -41,11 +43,22 @@ _SIDES = (7, 24, 300)  # of the images of the check batch; exports are traced wi
 _MEASURE = 0.3  # seconds in which engines are timed
 
 
+def import_openvino() -> Any:
+    """OpenVINO without its telemetry, which would tell its makers of every import."""
+    blocked: dict[str, Any] = dict.fromkeys({"openvino_telemetry"} - sys.modules.keys())
+    sys.modules.update(blocked)  # None: not to be found
+    try:
+        return import_extra("openvino", "openvino")
+    finally:
+        for name in blocked:
+            del sys.modules[name]
+
+
 class OpenVino:
     """A graph, or its path, in OpenVINO, with `run` as an onnxruntime session has it."""
 
     def __init__(self, graph: bytes | str) -> None:
-        core = import_extra("openvino", "openvino").Core()
+        core = import_openvino().Core()
         count = worker_count()  # that many passes at once, each in one thread
         hints: dict[str, Any] = {"NUM_STREAMS": count, "INFERENCE_NUM_THREADS": count}
         hints |= {"INFERENCE_PRECISION_HINT": "f32", "ENABLE_CPU_PINNING": False}
@@ -246,8 +259,8 @@ def _exported(key: str, original: Callable[[], Encoder]) -> Export:
 
 def _installed(engine: str) -> dict[str, Path]:
     """The engines to choose from, each with a file of its own; none is imported for `auto`."""
-    if engine != "auto":
-        import_extra(engine, EXTRAS[engine])  # an error says how to install it
+    if engine != "auto" and find_spec(engine) is None:
+        import_extra(engine, EXTRAS[engine])  # says how to install it
     specs = {one: find_spec(one) for one in (EXTRAS if engine == "auto" else (engine,))}
     return {one: Path(spec.origin or "") for one, spec in specs.items() if spec is not None}
 
