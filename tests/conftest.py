@@ -34,6 +34,7 @@ PARTS = {
     "onnx": "export: install onnx and onnxscript",
     "onnxruntime": "ONNX encoders: install onnxruntime",
     "openvino": "the OpenVINO engine: install openvino",
+    "index": "the container's layers: a package index that pip reaches",
     "timm": "timm encoders: install timm",
     "cifar100": "CIFAR-100 in its official layout: cifar-100-python in CALA_DATA",
     "transformers": "Hugging Face encoders: install transformers",
