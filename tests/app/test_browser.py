@@ -161,7 +161,7 @@ def test_rename_forget_add_search(seen):
     page.get_by_role("button", name="Rename: class 7").click()
     page.get_by_label("New name").fill("class 8")
     page.locator("#ask-yes").click()
-    page.get_by_text("there is already a class 'class 8'").wait_for()
+    page.get_by_text("There is already a class of this name").wait_for()
     seen.shoot("rename-refused")
     page.get_by_label("New name").fill("heron")
     page.keyboard.press("Enter")
@@ -383,7 +383,7 @@ def test_photos_of_a_class(seen):
 
     page.locator("#reject summary").click()
     page.set_input_files("#reject-files", files(17, range(3)))
-    page.locator("#history").get_by_text("reject 3 photos").wait_for()
+    page.locator("#history").get_by_text("3 photos noted as none").wait_for()
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -156,10 +156,13 @@ def router(service: Service) -> APIRouter:
     @api.get("/history", response_model=schemas.History)
     async def history(offset: Offset = 0, limit: Limit = 100) -> Any:
         """Changes, the newest first."""
-        journal = service.snapshot.journal
-        lines = [_line(entry, text) for entry, text in reversed(described(list(journal)))]
-        part = lines[offset : offset + limit]
-        return {"version": service.snapshot.version, "total": len(lines), "changes": part}
+        snapshot = service.snapshot
+        lines = {e["version"]: _line(e, text) for e, text in described(list(snapshot.journal))}
+        for line in lines.values():
+            if line.get("of") in lines:  # what an undo or redo is about
+                line["about"] = lines[line["of"]]
+        part = [*reversed(lines.values())][offset : offset + limit]
+        return {"version": snapshot.version, "total": len(lines), "changes": part}
 
     @api.get("/model", response_model=schemas.ModelInfo)
     async def model(request: Request) -> Any:
