@@ -65,13 +65,12 @@ teach();
 classes((row) => { open("teach"); teachClass(row); });
 check();
 byId("share").addEventListener("click", () => {
-  const link = `${state.model.share}/#token=${encodeURIComponent(currentToken())}`;
+  const link = `${state.share}/#token=${encodeURIComponent(currentToken())}`;
   fill(byId("shared-code"), qrPicture(link));
   byId("shared-link").textContent = link;
   byId("shared-link").href = link;
   byId("shared").showModal();
 });
-document.addEventListener("cala-model", () => { byId("share").hidden = !state.model.share; });
 byId("where").textContent = t("page.stays", { host: location.host });
 const start = location.hash.slice(2);
 if (tabs.some((tab) => tab.getAttribute("aria-controls") === start)) open(start);

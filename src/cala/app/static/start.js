@@ -4,6 +4,7 @@ import { call, Problem, words } from "./api.js";
 import { labelledPhotos } from "./labelled.js";
 import { byId, classesOf, el, fill, percent, photosOf, picture, say, show } from "./dom.js";
 import { dropPlace } from "./drop.js";
+import { offerShare } from "./state.js";
 import { t } from "./texts.js";
 
 const TOGETHER = 8;
@@ -28,7 +29,11 @@ export async function begin() {
   byId("start-form").addEventListener("submit", (event) => { event.preventDefault(); addClass(); });
   byId("start-go").addEventListener("click", () => step(() => call("POST", "/v1/start")));
   byId("start-sample").addEventListener("click", () => step(() => call("POST", "/v1/start/sample")));
-  await step(() => call("GET", "/v1/start"));
+  await step(async () => {
+    const now = await call("GET", "/v1/start");
+    offerShare(now.share);
+    return now;
+  });
   update();
 }
 
@@ -55,6 +60,7 @@ function update() {
   byId("start-add").disabled = !name || !photos.length;
   byId("start-add").textContent = !photos.length ? t("start.add")
     : t(name ? "start.add-named" : "start.add-unnamed", { name, n: photos.length });
+  byId("start-sample-line").hidden = photos.length > 0;
   byId("start-missing").textContent = photos.length && !name ? t("start.name-them") : "";
 }
 

@@ -4,16 +4,22 @@ import { call } from "./api.js";
 import { byId, el, fill } from "./dom.js";
 import { t } from "./texts.js";
 
-export const state = { model: null, last: [] }; // last: {id, file, answer}, newest first
+export const state = { model: null, share: null, last: [] }; // last: {id, file, answer}, newest first
 const LAST = 12;
 
 export function remember(id, file, answer) {
   state.last = [{ id, file, answer }, ...state.last.filter((one) => one.id !== id)].slice(0, LAST);
 }
 
+export function offerShare(link) {
+  state.share = link;
+  byId("share").hidden = !link;
+}
+
 export async function refresh() {
   const model = await call("GET", "/v1/model");
   state.model = model;
+  offerShare(model.share);
   document.title = `${model.name} – cala`;
   byId("title").textContent = model.name;
   byId("about").textContent = t("page.knows", { n: model.classes });
