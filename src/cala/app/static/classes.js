@@ -116,7 +116,7 @@ async function page(mine, fresh) {
 }
 
 function card(row) {
-  const change = mayTeach() ? el("div", { class: "row" },
+  const change = mayTeach() ? el("div", { class: "row changes" },
     button(t("classes.add-photos"), row, () => addPhotos(row)),
     button(t("classes.rename"), row, () => rename(row)),
     button(t("classes.merge"), row, () => merge(row)),
@@ -129,8 +129,8 @@ function card(row) {
       el("strong", { tabindex: "-1" }, row.name),
       row.kind === "new" ? el("span", { class: "tag new" }, t("classes.new")) : null,
       doubtful ? el("span", { class: "tag doubt" }, t("classes.doubts", { n: doubtful })) : null,
-      el("div", { class: "hint" }, row.photos < FEW ? t("classes.few", { like }) : like),
-      change),
+      el("div", { class: "hint" }, row.photos < FEW ? t("classes.few", { like }) : like)),
+    change,
     photos(row)));
 }
 
@@ -215,8 +215,14 @@ async function merge(row) {
 
 async function rename(row) {
   const done = await ask({
-    title: t("classes.rename-title", { name: row.name }), label: t("classes.rename-name"), value: row.name, yes: t("classes.rename"),
-    act: (name) => call("PATCH", `/v1/classes/${encodeURIComponent(row.id)}`, { json: { name } }),
+    title: t("classes.rename-title", { name: row.name }), label: t("classes.rename-name"), value: row.name, names: true, yes: t("classes.rename"),
+    act: async (name) => {
+      try {
+        return await call("PATCH", `/v1/classes/${encodeURIComponent(row.id)}`, { json: { name } });
+      } catch (error) {
+        throw error.code === "class_exists" ? new Error(t("classes.rename-taken", { name })) : error;
+      }
+    },
   });
   if (done) await changed(t("classes.renamed", { name: done.class.name }));
 }

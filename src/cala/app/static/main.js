@@ -60,6 +60,11 @@ whenTokenIsNeeded((wrong) => {
 // Photos that miss their place are not opened instead of this page.
 for (const kind of ["dragover", "drop"]) document.addEventListener(kind, (event) => event.preventDefault());
 
+// Photos that were chosen and not yet taught are gone after a reload; those of Recognise are not.
+addEventListener("beforeunload", (event) => {
+  if (document.querySelector("#teach-photos > li, #start-photos > li")) event.preventDefault();
+});
+
 recognise();
 teach();
 classes((row) => { open("teach"); teachClass(row); });

@@ -174,6 +174,7 @@ function tell(now) {
   if (now.error) show(byId("start-error"), new Problem(now.error.status, now.error).words);
   if (now.state === "ready") { // the model's own service answers now
     say(t("start.ready"));
+    fill(byId("start-photos"));
     location.reload();
   } else if (learning) watch(now);
 }

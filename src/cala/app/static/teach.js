@@ -209,7 +209,7 @@ async function compare(before, taught) {
   rows.forEach((one) => { const kept = state.last.find((other) => other.id === one.id); if (kept) kept.answer = one.now; });
   fill(place,
     el("h4", {}, t("teach.last", {
-      photos: photosOf(rows.length), what: changed.length ? t("teach.changes", { n: changed.length }) : t("teach.no-change"),
+      n: rows.length, what: changed.length ? t("teach.changes", { n: changed.length }) : t("teach.no-change"),
     })),
     el("ul", { class: "tiles" }, changed.map((one) => {
       const instead = (blank) => blank.replaceWith(face(one.id, one.file.name));
