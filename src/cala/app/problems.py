@@ -107,6 +107,8 @@ def as_problem(error: CalaError, field: str | None = None) -> Problem:
     code = "bad_value" if isinstance(error, InputError) else "internal"
     if isinstance(error, StateError):
         code = "not_possible_now"
+    if error.code == "two_labels":
+        field = "images"
     return Problem(code, error.detail, error.fix, field=field or error.field)
 
 

@@ -233,7 +233,7 @@ class Service:
 
     async def merge(self, id: str, into: str) -> dict[str, Any]:
         def change() -> object:
-            return self.model.merge(self._name(id), self._name(into))
+            return self.model.merge(self._name(id), self._name(into, "into"))
 
         return await self._write(lambda: self._changed(change))
 
@@ -261,8 +261,8 @@ class Service:
 
         return await self._write(change)
 
-    def _name(self, id: str) -> str:
-        return self.snapshot.names[self.snapshot.column(id)]
+    def _name(self, id: str, field: str = "id") -> str:
+        return self.snapshot.names[self.snapshot.column(id, field)]
 
     def _changed(self, change: Callable[[], object]) -> dict[str, Any]:
         change()
