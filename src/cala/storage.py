@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from cala.errors import DamagedFile, InputError, StateError
-from cala.files import atomic, reason, shown, write_text
+from cala.files import atomic, read_whole, reason, shown, write_text
 
 Meta = dict[str, Any]
 
@@ -285,7 +285,7 @@ def read_json(path: Path, kind: str) -> Meta:
 def json_object(path: Path, fix: str) -> Meta:
     """Read a JSON object; anything else is a `DamagedFile`, and an OSError is passed on."""
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(read_whole(path))
     except (ValueError, RecursionError) as error:
         raise DamagedFile(shown(path), reason(error), fix) from error
     if not isinstance(found, dict):

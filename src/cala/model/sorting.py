@@ -16,7 +16,7 @@ from typing import Any
 from cala.data.image_scan import UNREADABLE, digests
 from cala.data.listing import below
 from cala.errors import InputError
-from cala.files import quoted, reason, sha256, shown, write_text
+from cala.files import quoted, read_whole, reason, sha256, shown, write_text
 from cala.model.prediction import Prediction
 from cala.store import is_store
 
@@ -227,14 +227,14 @@ def _write_manifest(out: Path, entries: Sequence[Sorted]) -> None:
 
 def _manifest(out: Path) -> list[Sorted]:
     try:
-        found: Any = json.loads((out / MANIFEST).read_text())
+        found: Any = json.loads(read_whole(out / MANIFEST))
         if found["format"] != FORMAT:
             raise ValueError(f"format {found['format']}")
         entries = [Sorted(**one) for one in found["photos"]]
         if not all(isinstance(v, str) for e in entries for v in (e.source, e.target, e.sha256)):
             raise ValueError("a path is missing")
         return entries
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(
             f"{shown(out / MANIFEST)} cannot be used ({reason(error)})",
             "choose another folder",

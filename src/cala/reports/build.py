@@ -11,7 +11,7 @@ from typing import Any
 
 from cala.errors import InputError
 from cala.extras import needs
-from cala.files import reason, shown, stamp, write_text
+from cala.files import read_whole, reason, shown, stamp, write_text
 from cala.records import find_runs
 from cala.reports.runs import load_run
 
@@ -81,7 +81,7 @@ def _digest(runs: list[Path], images: Path | None) -> str:
 
 def _read_manifest(out: Path) -> dict[str, Any]:
     try:
-        found = json.loads((out / "report.json").read_text("utf-8"))
+        found = json.loads(read_whole(out / "report.json"))
     except (OSError, ValueError, RecursionError):
         return {}
     lists = ("files", "notes", "headlines")
