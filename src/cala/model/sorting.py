@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
+from cala.data.formats import SUFFIXES
 from cala.data.image_scan import UNREADABLE, digests
 from cala.data.listing import below
 from cala.errors import InputError
@@ -161,6 +162,8 @@ def _take_back(source: Path, target: Path, digest: str) -> str:
             return "another file has its old place"
         target.unlink()
         return ""
+    if source.suffix.lower() not in SUFFIXES:  # a manifest of others' could name any file
+        return "its old name is not that of a photo"
     source.parent.mkdir(parents=True, exist_ok=True)
     _place(target, source, "move")
     return ""

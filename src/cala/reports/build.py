@@ -54,7 +54,8 @@ def make_report(paths: list[Path], out: Path, images: Path | None = None) -> Rep
     notes, files_now, headlines = assemble([load_run(path) for path in runs], out, images)
     report = Report(out / "report.html", notes, files_now, headlines)
     for stale in set(files) - set(report.files):
-        if str(Path(stale).parent) in _FOLDERS:  # never outside, whatever report.json says
+        folder = Path(stale).parent  # never outside, whatever report.json says
+        if str(folder) in _FOLDERS and not (out / folder).is_symlink():
             (out / stale).unlink(missing_ok=True)
     report.seconds = time.monotonic() - start
     manifest = {"inputs": digest, "files": files_now, "notes": notes, "headlines": headlines}
