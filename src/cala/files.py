@@ -90,6 +90,14 @@ def sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
+def make_folder(folder: Path) -> None:
+    """Create a folder, and those above it, so that they survive a power cut."""
+    new = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in new:
+        sync_folder(path.parent)
+
+
 def file_chunks(path: Path) -> Iterator[bytes]:
     """The bytes of a file, a mebibyte at a time."""
     with path.open("rb") as file:

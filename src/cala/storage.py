@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from cala.errors import DamagedFile, InputError, StateError
-from cala.files import atomic, read_whole, reason, shown, write_text
+from cala.files import atomic, make_folder, read_whole, reason, shown, write_text
 
 Meta = dict[str, Any]
 
@@ -358,7 +358,7 @@ def locked(path: Path, what: str, timeout: float = -1) -> Iterator[None]:
 def locked_folder(folder: Path, lock: str = ".lock") -> Iterator[None]:
     """Create a folder and hold its lock; an error if another process holds it."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
     except OSError as error:
         detail = f"the folder {shown(folder)} cannot be created ({reason(error)})"
         raise InputError(detail, "choose another one", field="out", code="not_written") from error

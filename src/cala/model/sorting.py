@@ -17,7 +17,16 @@ from cala.data.formats import SUFFIXES
 from cala.data.image_scan import UNREADABLE, digests
 from cala.data.listing import below
 from cala.errors import InputError
-from cala.files import quoted, read_whole, reason, sha256, shown, write_text
+from cala.files import (
+    make_folder,
+    quoted,
+    read_whole,
+    reason,
+    sha256,
+    shown,
+    sync_folder,
+    write_text,
+)
 from cala.model.prediction import Prediction
 from cala.store import is_store
 
@@ -78,7 +87,7 @@ def sort_photos(
     _check_folders(out, folders.values())
     if not dry_run and plan:
         try:
-            out.mkdir(parents=True, exist_ok=True)
+            make_folder(out)
             _write_manifest(out, [*before, *plan])
             for one in plan:
                 _place(Path(one.source), out / one.target, action)
@@ -164,14 +173,14 @@ def _take_back(source: Path, target: Path, digest: str) -> str:
         return ""
     if source.suffix.lower() not in SUFFIXES:  # a manifest of others' could name any file
         return "its old name is not that of a photo"
-    source.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(source.parent)
     _place(target, source, "move")
     return ""
 
 
 def _place(source: Path, target: Path, action: str) -> None:
     """Copy, link or move a file; an existing target is an error."""
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     if action == "copy":
         _copy(source, target)
     elif action == "link":
@@ -183,6 +192,7 @@ def _place(source: Path, target: Path, action: str) -> None:
             raise
         except OSError:  # another disk, or one without hard links
             _copy(source, target)
+        sync_folder(target.parent)  # else a power cut could take both names
         source.unlink()
 
 

@@ -131,8 +131,16 @@ def write_blob(folder: Path, arrays: Group) -> str:
 
 
 def read_blob(folder: Path, name: str) -> Group:
-    """Read the group of that name and check every byte of it; 0.1 wrote no header."""
+    """Read the group of that name and check every byte of it; 0.1 wrote no header.
+
+    A fault of the disk is an OSError, as for documents.
+    """
     path = folder / f"{name}{_SUFFIX}"
     if sha256(path) != name:
         raise DamagedFile(shown(path), "wrong checksum: a byte changed", FIX)
-    return storage.read(path, "model", old=lambda header: {}, check=False)[1]
+    try:
+        return storage.read(path, "model", old=lambda header: {}, check=False)[1]
+    except InputError as error:
+        if isinstance(error.__cause__, OSError):
+            raise error.__cause__ from None
+        raise

@@ -21,7 +21,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from cala.errors import DamagedFile, InputError, StateError
-from cala.files import quoted, reason, shown, sync_folder
+from cala.files import make_folder, quoted, reason, shown, sync_folder
 from cala.store.files import (
     BLOBS,
     FIELDS,
@@ -219,8 +219,7 @@ class Store:
         """Make the folder with version 1; refuse where there is something already."""
         self.check_free()
         with self._writing():
-            self.path.mkdir(parents=True, exist_ok=True)
-            sync_folder(self.path.parent)
+            make_folder(self.path)
             with self._locked():
                 self.check_free()
                 return self._write(content, entry, {"version": 0, "journal": [], "undo": []})
