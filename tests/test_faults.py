@@ -142,8 +142,11 @@ def test_fit(spare, tmp_path, monkeypatch, count, error, thorough):
         shutil.rmtree(tmp_path / "cache", ignore_errors=True)
         faults = Faults(tmp_path, last, error)
         done = attempt(
-            faults, lambda: cala.fit(spare / "photos", path, encoder=ENCODER, method="nearest-mean")
-        )  # noqa: B023
+            faults,
+            lambda path=path: cala.fit(
+                spare / "photos", path, encoder=ENCODER, method="nearest-mean"
+            ),
+        )
         if not done and not (path / "model.json").exists():
             cala.fit(spare / "photos", path, encoder=ENCODER, method="nearest-mean")
         assert cala.load(path).classes == [f"class {i}" for i in range(4)]
