@@ -463,7 +463,8 @@ class Model:
         return self.reload()
 
     def _drop_thumbnails(self) -> None:
-        with suppress(CalaError, OSError):  # the change has happened, whatever comes of this
+        # The change has happened, whatever comes of this; a version of others' may lack a field.
+        with suppress(CalaError, OSError, KeyError):
             drop_thumbnails(self.path, self.store.reachable("photos"))
 
     # Questions
