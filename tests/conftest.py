@@ -37,6 +37,7 @@ PARTS = {
     "index": "the container's layers: a package index that pip reaches",
     "timm": "timm encoders: install timm",
     "cifar100": "CIFAR-100 in its official layout: cifar-100-python in CALA_DATA",
+    "label-studio": "Label Studio: install it in a venv of its own, CALA_LABEL_STUDIO=COMMAND",
     "transformers": "Hugging Face encoders: install transformers",
 }
 _MARK = "not installed or not given: "

@@ -39,7 +39,7 @@ CODES = {
     413: ("too_large", "file_too_large", "too_many_files"),
     415: ("wrong_media_type",),
     421: ("wrong_host",),
-    422: ("bad_value", "bad_image", "bad_archive", "too_few_classes"),
+    422: ("bad_value", "bad_image", "bad_archive", "too_few_classes", "not_fetched"),
     500: ("internal",),
     503: ("busy", "no_model", "model_damaged", "not_saved", "no_space"),
 }

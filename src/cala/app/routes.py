@@ -235,5 +235,5 @@ def _taught(answer: dict[str, Any], fresh: bool) -> JSONResponse:
 
 def _line(entry: dict[str, Any], text: str) -> dict[str, Any]:
     """A change for people; digests and keys of requests stay in the journal."""
-    left = {k: v for k, v in entry.items() if k not in ("sha256", "request")}
+    left = {k: v for k, v in entry.items() if k not in ("sha256", "request", "annotation")}
     return {**left, "text": text}

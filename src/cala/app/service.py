@@ -156,6 +156,19 @@ class Service:
         both = learned + photos
         return await self._write(lambda: self._teach(both, asked, name, "", move=True))
 
+    async def annotate(
+        self, uploads: Sequence[Upload], change: Callable[[Sequence[Encoded]], object]
+    ) -> None:
+        """What another program says of photos: `change` writes it once they are encoded."""
+        self._check_views()
+        photos = await self._photos(uploads)
+
+        def changed() -> None:
+            change(photos)
+            self._exchange()
+
+        await self._write(changed)
+
     def _check_views(self) -> None:
         if self.model.current.encoder.shot_views:
             detail = "this model looks at several views of new photos, which the service does not"

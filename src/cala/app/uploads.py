@@ -143,7 +143,7 @@ def _from_item(item: PhotoItem, place: str, limits: Limits) -> Upload:
         data = base64.b64decode(item.data, validate=True)
     except (binascii.Error, ValueError) as error:
         raise bad(f"{place}.data", "the data is not base64", "encode the file's bytes") from error
-    return _upload(data, item.name, place, limits, item.label)
+    return upload_of(data, item.name, place, limits, item.label)
 
 
 class _TooManyParts(MultiPartException):
@@ -221,11 +221,12 @@ async def _from_form(form: FormData, limits: Limits, most: int, body: type[Photo
         data = await file.read(limits.file + 1)
         await file.close()
         name, field = file.filename or "", f"{IMAGES}[{place}]"
-        photos.append(await asyncio.to_thread(_upload, data, name, field, limits, label))
+        photos.append(await asyncio.to_thread(upload_of, data, name, field, limits, label))
     return Sent(tuple(photos), getattr(checked, "name", ""), archive)
 
 
-def _upload(data: bytes, name: str, place: str, limits: Limits, label: str = "") -> Upload:
+def upload_of(data: bytes, name: str, place: str, limits: Limits, label: str = "") -> Upload:
+    """A photo in memory; one that is too large is refused."""
     if len(data) > limits.file:
         raise _file_too_large(place, limits)
     return Upload(_display(name, place), place, hashlib.sha256(data).hexdigest(), data, label)

@@ -19,7 +19,9 @@ from cala.table import csv_text
 if TYPE_CHECKING:
     from cala.data.formats import LeftOut
 
-MODEL = typer.Argument(..., help="The model: the folder that `cala fit` created.")
+MODEL = typer.Argument(
+    ..., help="The model: the folder that `cala fit` created, or hf://user/name to ask one."
+)
 SKIP_BAD = typer.Option(False, "--skip-bad", help="Skip photos that cannot be read.")
 STRICT = typer.Option(
     False, "--strict", help="Stop if any file is left out, such as a video or a broken photo."

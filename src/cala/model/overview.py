@@ -119,6 +119,8 @@ def _told(entry: dict[str, Any]) -> str:
         return f"forget {entry['photo']} of {entry.get('class')}"
     if action == "forget":
         return f"forget {entry.get('class')}"
+    if action == "annotate":
+        return "annotation noted, nothing changed"
     if action == "reject":
         return f"reject {entry.get('photos')} photos"
     if action == "merge":

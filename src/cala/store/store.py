@@ -64,7 +64,7 @@ class Content:
 class JournalEntry:
     """One line of the journal.
 
-    action : fit, add, forget, rename, reject, tune, refit, undo, redo, recover
+    action : fit, add, annotate, forget, rename, reject, tune, refit, undo, redo, recover
     details : such as {"classes": {"kingfisher": 5}}
     """
 
