@@ -122,8 +122,13 @@ def alone(encoder: Encoder, photos: int) -> None:
 
 
 def decoded(files: list[Path], encoder: Encoder) -> None:
-    for _ in in_order(lambda path: encoder.transform.prepare(decode(path)[0]).size, files):
+    for _ in in_order(lambda path: shown_to(encoder, path).size, files):
         pass
+
+
+def shown_to(encoder: Encoder, path: Path) -> np.ndarray:
+    """The photo as the encoder takes it, but for its normalisation."""
+    return encoder.transform.prepare(decode(path, least=encoder.transform.least)[0])
 
 
 def opened(root: Path):

@@ -34,10 +34,12 @@ PARTS = {
     "onnx": "export: install onnx and onnxscript",
     "onnxruntime": "ONNX encoders: install onnxruntime",
     "openvino": "the OpenVINO engine: install openvino",
+    "index": "the container's layers: a package index that pip reaches",
     "timm": "timm encoders: install timm",
     "notebooks": "examples/*.ipynb: install nbclient and ipykernel",
     "uv": "the wheel in clean environments: install uv, and have a package index at hand",
     "cifar100": "CIFAR-100 in its official layout: cifar-100-python in CALA_DATA",
+    "label-studio": "Label Studio: install it in a venv of its own, CALA_LABEL_STUDIO=COMMAND",
     "transformers": "Hugging Face encoders: install transformers",
 }
 _MARK = "not installed or not given: "

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,11 @@ import numpy as np
 import pytest
 
 import cala
-from cala.errors import CalaError
+from app.clients import client_of, png, teach
+from cala.data.embeddings import load_embeddings
+from cala.encoders import load_encoder
+from cala.encoders.embed import EmbeddingCache
+from cala.errors import CacheWarning, CalaError
 from cala.model.sorting import sort_photos, unsort_photos
 from cala.records import read_records
 from cala.store import Store
@@ -35,6 +40,8 @@ CHANGES: dict[str, Change] = {
     "forget a photo": lambda model: model.forget("class 1", photo="0001.png"),
     "rename": lambda model: model.rename("class 1", "renamed"),
     "reject": lambda model: model.reject(pictures(40, 5)),
+    "merge": lambda model: model.merge("first", "class 1"),
+    "refit": lambda model: model.refit(),
     "tune": lambda model: model.tune(objective="harmonic"),
     "undo": lambda model: model.undo(),
     "redo": lambda model: model.redo(),
@@ -69,26 +76,36 @@ def state(path: Path) -> tuple:
 
 def points(thorough: bool):
     """Numbers of the calls to fail: all of them, or fewer and fewer."""
-    return itertools.count() if thorough else (round(1.6**k) - 1 for k in itertools.count(1))
+    return itertools.count() if thorough else (2**k - 1 for k in itertools.count())
 
 
 def attempt(faults: Faults, act: Callable[[], object]) -> bool:
     """Whether it was done; any error but ours ends the test."""
     try:
-        with faults:
+        with warnings.catch_warnings(), faults:
+            warnings.simplefilter("ignore", CacheWarning)
             act()
     except CalaError:
         return False
     return True
 
 
-THOROUGH = [False, pytest.param(True, marks=pytest.mark.long)]
+@pytest.fixture
+def count(record_property):
+    """Tells `--junitxml` how many calls were made to fail."""
+    return lambda points: record_property("points", points)
 
 
-@pytest.mark.parametrize("thorough", THOROUGH, ids=["sample", "all"])
-@pytest.mark.parametrize("error", [*ERRORS, SHORT])
+def errors(*kinds: str):
+    """Each error at every point in `make test-all`, and two or three at some points always."""
+    quick = [pytest.param(k, False, id=f"{k}-sample") for k in kinds if k not in ("EIO", "EACCES")]
+    whole = [pytest.param(k, True, id=f"{k}-all", marks=pytest.mark.long) for k in kinds]
+    return pytest.mark.parametrize(("error", "thorough"), quick + whole)
+
+
+@errors(*ERRORS, SHORT)
 @pytest.mark.parametrize("change", CHANGES)
-def test_change_of_a_model(spare, tmp_path, monkeypatch, change, error, thorough):
+def test_change_of_a_model(spare, tmp_path, monkeypatch, count, change, error, thorough):
     monkeypatch.setenv("CALA_CACHE", str(tmp_path / "cache"))
     before = state(spare / "model")
     shutil.copytree(spare / "model", tmp_path / "after")
@@ -113,29 +130,34 @@ def test_change_of_a_model(spare, tmp_path, monkeypatch, change, error, thorough
             break
         tried += 1
         shutil.rmtree(path)
+    count(tried)
     assert tried >= (1 if error == SHORT else 4)
 
 
-@pytest.mark.parametrize("thorough", THOROUGH, ids=["sample", "all"])
-@pytest.mark.parametrize("error", [*ERRORS, SHORT])
-def test_fit(spare, tmp_path, monkeypatch, error, thorough):
+@errors(*ERRORS, SHORT)
+def test_fit(spare, tmp_path, monkeypatch, count, error, thorough):
     monkeypatch.setenv("CALA_CACHE", str(tmp_path / "cache"))
     for last in points(thorough):
         path = tmp_path / str(last)
         shutil.rmtree(tmp_path / "cache", ignore_errors=True)
         faults = Faults(tmp_path, last, error)
-        done = attempt(faults, lambda: cala.fit(spare / "photos", path, encoder=ENCODER))  # noqa: B023
+        done = attempt(
+            faults,
+            lambda path=path: cala.fit(
+                spare / "photos", path, encoder=ENCODER, method="nearest-mean"
+            ),
+        )
         if not done and not (path / "model.json").exists():
-            cala.fit(spare / "photos", path, encoder=ENCODER)
+            cala.fit(spare / "photos", path, encoder=ENCODER, method="nearest-mean")
         assert cala.load(path).classes == [f"class {i}" for i in range(4)]
         if not faults.failed:
             break
+    count(last)
 
 
-@pytest.mark.parametrize("thorough", THOROUGH, ids=["sample", "all"])
-@pytest.mark.parametrize("error", ERRORS)
+@errors(*ERRORS)
 @pytest.mark.parametrize("action", ["copy", "link", "move"])
-def test_sort_loses_no_photo(spare, tmp_path, monkeypatch, action, error, thorough):
+def test_sort_loses_no_photo(spare, tmp_path, monkeypatch, count, action, error, thorough):
     monkeypatch.setenv("CALA_CACHE", str(tmp_path / "cache"))
     model = cala.load(spare / "model")
     for last in points(thorough):
@@ -152,6 +174,7 @@ def test_sort_loses_no_photo(spare, tmp_path, monkeypatch, action, error, thorou
         assert {path.name: path.read_bytes() for path in trip.iterdir()} == there
         if not faults.failed:
             break
+    count(last)
 
 
 @pytest.fixture(scope="module")
@@ -172,9 +195,8 @@ def told(ended) -> None:
         assert ended.stderr.splitlines()[-1].startswith("error: ")
 
 
-@pytest.mark.parametrize("thorough", THOROUGH, ids=["sample", "all"])
-@pytest.mark.parametrize("error", [*ERRORS, SHORT])
-def test_run_is_resumed(embeddings, tmp_path, error, thorough):
+@errors(*ERRORS, SHORT)
+def test_run_is_resumed(embeddings, tmp_path, count, error, thorough):
     words = ["run", f"features:{embeddings}", "--base", "4", "--way", "1", "--draws", "random:2"]
     words += ["--methods", "nearest-mean", "--no-report", "--quiet", "--out"]
     assert within(*words, tmp_path / "clean").returncode == 0
@@ -189,9 +211,99 @@ def test_run_is_resumed(embeddings, tmp_path, error, thorough):
         assert scores(tmp_path / str(last))[0] == clean[0]
         if not faults.failed:
             break
+    count(last)
 
 
 def scores(folder: Path) -> tuple:
     records, unreadable = read_records(folder / "records.jsonl")
     found = {(r.method, r.draw, r.session): r.metrics["accuracy"] for r in records}
     return sorted(found.items()), unreadable
+
+
+@errors(*ERRORS, SHORT)
+@pytest.mark.parametrize("name", ["x.npz", "x.safetensors", "x.shards"])
+def test_encode(spare, tmp_path, count, name, error, thorough):
+    """The embeddings of a run without trouble, or one line and none; again, and they are there."""
+    photos = tmp_path / "photos"
+    shutil.copytree(spare / "photos", photos)
+    words = ["encode", photos, "--encoder", ENCODER, "--test", "0.2", "--fakes", "4", "--base", "2"]
+    words += ["--shard-rows", "10", "--quiet", "-o"]
+    clean = tmp_path / f"clean-{name}"
+    assert within(*words, clean, CALA_CACHE=tmp_path / "clean").returncode == 0
+    for last in points(thorough):
+        place = tmp_path / str(last)
+        place.mkdir()
+        faults, told_cache = Faults(place, last, error), {"CALA_CACHE": place / "cache"}
+        with faults:
+            ended = within(*words, place / name, **told_cache)
+        told(ended)
+        if ended.returncode:
+            assert within(*words, place / name, **told_cache).returncode == 0
+        assert_same_embeddings(place / name, clean)
+        assert not list(place.glob(".*.tmp"))
+        if not faults.failed:
+            break
+    count(last)
+
+
+def assert_same_embeddings(path: Path, clean: Path) -> None:
+    found, wanted = load_embeddings(path), load_embeddings(clean)
+    for part in ("x_train", "y_train", "x_test", "y_test"):
+        np.testing.assert_array_equal(
+            np.asarray(getattr(found, part)[:]), np.asarray(getattr(wanted, part)[:])
+        )
+
+
+@errors(*ERRORS)
+def test_the_embedding_cache(tmp_path, monkeypatch, count, error, thorough):
+    """Whatever fails in it costs time and nothing else."""
+    encoder = load_encoder(ENCODER, engine="torch")
+    digests = [bytes([n]) * 32 for n in range(3)]
+    rows = np.arange(3 * encoder.dim, dtype=np.float32).reshape(3, -1)
+    for last in points(thorough):
+        monkeypatch.setenv("CALA_CACHE", str(tmp_path / str(last)))
+        cache, faults = EmbeddingCache(encoder), Faults(tmp_path / str(last), last, error)
+
+        def use(cache=cache):
+            with cache.rows.claim(digests[0], wait=False):
+                cache.put(digests, rows)
+            found, known = cache.find(digests)
+            np.testing.assert_array_equal(found[known], rows[known])
+
+        assert attempt(faults, use)
+        use()
+        assert cache.find(digests)[1].all()
+        if not faults.failed:
+            break
+    count(last)
+
+
+@errors(*ERRORS, SHORT)
+def test_teaching_the_service(spare, tmp_path, monkeypatch, count, error, thorough):
+    """201 or a problem that says that nothing was saved, and the same request works again."""
+    monkeypatch.setenv("CALA_CACHE", str(tmp_path / "cache"))
+    before = state(spare / "model")
+    for last in points(thorough):
+        path = tmp_path / str(last)
+        shutil.copytree(spare / "model", path)
+        faults = Faults(path, last, error)
+        with client_of(path) as client:
+            with faults:
+                answer = teach(client, "new", 30, 3, key="once")
+            done = answer.status_code == 201
+            assert done or answer.json()["code"] in ("not_saved", "model_damaged"), answer.text
+            assert (state(path) == before) != done
+            assert len(thumbnails(path)) == len(thumbnails(spare / "model")) + 3 * done
+            assert client.post("/v1/predict", files={"images": png(1, 7)}).status_code == 200
+            again = teach(client, "new", 30, 3, key="once")
+            assert again.status_code in (200, 201), again.text
+            assert cala.load(path).classes.count("new") == 1
+        assert not list(path.rglob("*.tmp"))
+        shutil.rmtree(path)
+        if not faults.failed:
+            break
+    count(last)
+
+
+def thumbnails(path: Path) -> list[str]:
+    return sorted(p.name for p in (path / "thumbnails").glob("*.jpg"))

@@ -20,6 +20,7 @@ from model.photos import write_photos
 OPTIONAL = [
     *("torch", "torchvision", "matplotlib", "jinja2", "ray", "onnx", "onnxscript", "timm"),
     *("transformers", "lightning_fabric", "tensorboard", "openvino", "pandas", "faiss"),
+    "huggingface_hub",
 ]
 HIDDEN = f"""
 import sys

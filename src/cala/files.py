@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
 import secrets
 import shlex
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _CHUNK = 1 << 20
+MOST_TEXT = 64 << 20  # bytes of a JSON document: parsed it takes up to twenty times as many
+MOST_LINES = 1 << 30  # of a file that is read line by line
 
 
 @contextmanager
@@ -61,6 +65,21 @@ def write_bytes(path: Path, data: bytes) -> None:
             os.close(descriptor)
 
 
+def read_whole(path: Path, *, lines: bool = False) -> bytes:
+    """The bytes of a text file; one that is too large, or a pipe or device, is an OSError."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    check_size(path, status.st_size, lines=lines)
+    return path.read_bytes()
+
+
+def check_size(path: Path, size: int, *, lines: bool = False) -> None:
+    """Raise an OSError for a text that `read_whole` would not read."""
+    if size > (MOST_LINES if lines else MOST_TEXT):
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+
+
 def sync_folder(folder: Path) -> None:
     """See to it that new and renamed files of a folder survive a power cut."""
     with suppress(OSError):  # not every system can open a folder
@@ -69,6 +88,14 @@ def sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder, and those above it, so that they survive a power cut."""
+    new = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in new:
+        sync_folder(path.parent)
 
 
 def file_chunks(path: Path) -> Iterator[bytes]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cala.errors import DamagedFile, InputError
-from cala.files import counted, shown
+from cala.files import counted, read_whole, shown
 from cala.storage import json_object, newer, unreadable
 
 SCHEMA = 1
@@ -84,7 +84,7 @@ def parse_line(line: str) -> Record | None:
 def read_records(path: Path) -> tuple[list[Record], int]:
     """Every sound record of a file, in order, and the number of lines that hold none."""
     try:
-        text = path.read_text("utf-8", errors="replace")
+        text = read_whole(path, lines=True).decode("utf-8", errors="replace")
     except FileNotFoundError:
         return [], 0
     except OSError as error:

@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from cala.errors import DamagedFile, InputError, StateError
-from cala.files import atomic, reason, shown, write_text
+from cala.files import atomic, make_folder, read_whole, reason, shown, write_text
 
 Meta = dict[str, Any]
 
@@ -285,7 +285,7 @@ def read_json(path: Path, kind: str) -> Meta:
 def json_object(path: Path, fix: str) -> Meta:
     """Read a JSON object; anything else is a `DamagedFile`, and an OSError is passed on."""
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(read_whole(path))
     except (ValueError, RecursionError) as error:
         raise DamagedFile(shown(path), reason(error), fix) from error
     if not isinstance(found, dict):
@@ -358,7 +358,7 @@ def locked(path: Path, what: str, timeout: float = -1) -> Iterator[None]:
 def locked_folder(folder: Path, lock: str = ".lock") -> Iterator[None]:
     """Create a folder and hold its lock; an error if another process holds it."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
     except OSError as error:
         detail = f"the folder {shown(folder)} cannot be created ({reason(error)})"
         raise InputError(detail, "choose another one", field="out", code="not_written") from error

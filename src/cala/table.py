@@ -6,14 +6,16 @@ import csv
 import html
 import io
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from cala.files import shown
 from cala.statistics import Interval
 
 _NOTHING = "–"
 #: Stands beside rows that are printed in a paper, not measured here.
 _QUOTED = "quoted"
+NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?(e[-+]?[0-9]+)?")
 #: Commands and options in captions and notes.
 CODE = re.compile(r"`([-\w ,+]+)`")
 LATEX = str.maketrans({
@@ -157,18 +159,37 @@ def as_csv(table: Table) -> str:
     ]
     head = []
     for column, wide in zip(table.columns, halves, strict=True):
+        column = column.replace("\n", " ")
         head += [column, f"{column} ±"] if wide else [column]
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*head, "source"])
+    rows = [[*head, "source"]]
     for line in table.rows:
         values: list[str] = []
         for cell, wide in zip(line.cells, halves, strict=True):
-            values.append(cell.text if cell.value is None else f"{cell.value:.6g}")
+            text = cell.text.replace("\n", " ")
+            values.append(text if cell.value is None else f"{cell.value:.6g}")
             if wide:
                 values.append("" if cell.half is None else f"{cell.half:.6g}")
-        writer.writerow([*values, _QUOTED if line.quoted else "measured"])
+        rows.append([*values, _QUOTED if line.quoted else "measured"])
+    return csv_text(rows)
+
+
+def csv_text(rows: Iterable[Sequence[str]]) -> str:
+    r"""Rows of cells as CSV.
+
+    Names come from anyone, and a spreadsheet runs a cell that begins like a formula: such a cell
+    gets an apostrophe. Control characters and bytes that are no text are escaped.
+
+    >>> csv_text([["=1+1", "-0.5", "two\nlines", "a, b"]])
+    '\'=1+1,-0.5,two\\nlines,"a, b"\n'
+    """
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(map(_csv_cell, row) for row in rows)
     return out.getvalue()
+
+
+def _csv_cell(text: str) -> str:
+    plain = shown(text)
+    return f"'{plain}" if plain[:1] in tuple("=+-@") and not NUMBER.fullmatch(plain) else plain
 
 
 def latex(table: Table) -> str:

@@ -88,6 +88,12 @@ def test_teach_extend_rename_forget_undo_redo(client):
     assert client.post("/v1/undo").json()["classes"] == 13
     assert client.get(path).json()["name"] == "common kingfisher"
     assert client.post("/v1/redo").json()["classes"] == 12
+    changes = client.get("/v1/history", params={"limit": 2}).json()["changes"]
+    assert [(c["action"], c["about"]["action"]) for c in changes] == [
+        ("redo", "forget"),
+        ("undo", "forget"),
+    ]
+    assert changes[0]["about"]["class"] == "common kingfisher"
     texts = [c["text"] for c in client.get("/v1/history").json()["changes"]]
     assert texts[:2] == ["redo: forget common kingfisher", "undo: forget common kingfisher"]
     assert texts[-2:] == ["add kingfisher (5 photos)", "fit 12 classes (96 photos)"]
@@ -151,6 +157,13 @@ def test_evaluate_files_json_and_zip(client, photos):
         if true >= 0
     ]
     assert sum(right) / len(right) == pytest.approx(found["accuracy"])
+    assert trade["label"] == labels
+    own = [
+        strange for strange, true in zip(trade["unknown"], trade["true"], strict=True) if true >= 0
+    ]
+    answered = sum(r and not strange for r, strange in zip(right, own, strict=True))
+    assert answered / len(right) == pytest.approx(found["answered"])
+    assert (sum(trade["unknown"]) - sum(own)) / 12 == pytest.approx(found["unknown"]["strange"])
 
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as written:

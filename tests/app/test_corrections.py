@@ -68,7 +68,10 @@ def test_two_classes_become_one(client, folder):
     assert model.current.former == {"gray heron": "heron"}
     assert model.history()[-1]["action"] == "merge"
     problem(client.post(f"/v1/classes/{into}/merge", json={"into": into}), 422, "bad_value")
-    problem(client.post(f"/v1/classes/{other}/merge", json={"into": into}), 404, "no_such_class")
+    gone = client.post(f"/v1/classes/{other}/merge", json={"into": into})
+    problem(gone, 404, "no_such_class", "id")
+    gone = client.post(f"/v1/classes/{into}/merge", json={"into": other})
+    problem(gone, 404, "no_such_class", "into")
 
 
 def test_one_photo_is_removed(client):

@@ -120,6 +120,15 @@ def test_tokens_count_from_the_start(path):
         problem(client.post("/v1/start", headers=foreign), 403, "cross_origin")
 
 
+def test_it_is_shared_from_the_start(path):
+    token, read = "t" * 20, "r" * 20
+    with first(path, token=token, read_token=read, share=True) as client:
+        client.headers["authorization"] = f"Bearer {token}"
+        assert client.get("/v1/start").json()["share"].endswith(":8000")
+        client.headers["authorization"] = f"Bearer {read}"
+        assert client.get("/v1/start").json()["share"] is None
+
+
 def test_an_accepted_model_is_finished(path):
     with first(path) as client:
         for label in range(5):
@@ -167,6 +176,9 @@ def test_a_sample_and_its_pictures(path):
     with first(path) as client:
         listed = client.get("/v1/samples").json()["samples"]
         send(client, 1, 2)
+        problem(client.post("/v1/start/sample"), 409, "conflict", "photos")
+        assert client.get("/v1/start").json()["photos"] == 2  # nothing of one's own is lost
+        client.delete("/v1/start/photos")
         assert client.post("/v1/start/sample").status_code == 202
         wait_for(lambda: client.get("/v1/start").json()["state"] != "learning")
         assert client.get("/v1/start").json()["state"] == "ready"

@@ -236,10 +236,10 @@ def test_a_large_request_leaves_others_their_turn(client, monkeypatch):
 
     order, real = [], photo_encoder.decode_bytes
 
-    def decode(data, name, most):
+    def decode(data, name, most, least):
         time.sleep(0.02)
         order.append(name)
-        return real(data, name, most)
+        return real(data, name, most, least)
 
     monkeypatch.setattr(photo_encoder, "decode_bytes", decode)
     many = threading.Thread(

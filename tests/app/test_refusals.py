@@ -40,6 +40,20 @@ def test_bad_photos(client):
     problem(bad, 400, "bad_request", "body")
 
 
+def test_text_of_a_form_is_not_guessed(client, folder):
+    before = (folder / "model.json").read_bytes()
+    head = b'--a\r\nContent-Disposition: form-data; name="'
+    photo = head + b'images"; filename="M\xfcller.png"\r\n\r\n' + png(12, 1) + b"\r\n--a--\r\n"
+    kind = {"content-type": "multipart/form-data; boundary=a"}
+    odd = head + b'name"\r\n\r\nM\xfcller\r\n' + photo
+    problem(client.post("/v1/classes", content=odd, headers=kind), 422, "bad_value", "name")
+    odd = head + b'labels"\r\n\r\nM\xfcller\r\n' + photo
+    problem(client.post("/v1/evaluate", content=odd, headers=kind), 422, "bad_value", "labels")
+    assert (folder / "model.json").read_bytes() == before
+    good = head + b'name"\r\n\r\nM\xc3\xbcller\r\n' + photo  # names of files are for messages alone
+    assert client.post("/v1/classes", content=good, headers=kind).json()["name"] == "Müller"
+
+
 @pytest.mark.parametrize(
     ("body", "field"),
     [
@@ -81,7 +95,7 @@ def test_bad_teaching_changes_nothing(client, folder):
     answer = client.post("/v1/classes", data={"name": "a"}, files=files)
     problem(answer, 422, "bad_image", "images[2]")
     known = {"images": ("k.png", png(0, 0))}
-    problem(client.post("/v1/classes", data={"name": "a"}, files=known), 422, "bad_value")
+    problem(client.post("/v1/classes", data={"name": "a"}, files=known), 422, "bad_value", "images")
     problem(teach(client, "a", 12, key=" " * 300), 422, "bad_value", "Idempotency-Key")
     lone = b'{"name": "\\ud800", "images": [{"data": ""}]}'
     answer = client.post("/v1/classes", content=lone, headers={"content-type": "application/json"})

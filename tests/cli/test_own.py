@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import cala
+from cala.cli import main
 from cala.errors import InputError, LeftOutWarning
 from cli.inside import refusal
 from model.photos import ENCODER, write_photos
@@ -119,6 +121,53 @@ def test_csv(birds, photos, inside):
     nowhere = photos / "no" / "t.csv"
     found = refusal("predict", birds, photos / "test", "--csv", nowhere)
     assert_names(found, nowhere, field="csv")
+
+
+def test_no_cell_of_a_table_is_a_formula(birds, photos, inside, tmp_path):
+    """A class may be called anything, and so may a photo."""
+    names = ["=cmd|' /C calc'!A0", "@SUM(1)", "+1+1", "-2+3", "\x1b[2Jred", "\t=1"]
+    model, out = cala.load(birds), photos / "table.csv"
+    for place, name in enumerate(names[:5]):
+        model.rename(model.classes[place], name)
+    odd = photos / "odd" / "=1+1\n.png"
+    odd.parent.mkdir()
+    (photos / "test" / "class 0" / "0100.png").rename(odd)
+    for words in (
+        ("predict", birds, photos / "test", odd, "--csv", out, "--unknown", "off"),
+        ("eval", birds, photos / "test", "--csv", out),
+        ("sort", birds, odd, "-o", tmp_path / "sorted", "--csv", out, "--unknown", "off"),
+    ):
+        assert inside(*words)[0] == 0
+        cells = [cell for row in csv.reader(io.StringIO(out.read_text())) for cell in row]
+        assert all(cell.isprintable() for cell in cells)
+        risky = [cell for cell in cells if cell[:1] in tuple("=+-@")]
+        assert all(cell[0] == "-" and float(cell) < 0 for cell in risky)
+    assert any(cell.startswith("'=cmd") for cell in cells)
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "latin-1", "cp437"])
+def test_output_of_any_encoding(birds, photos, encoding, monkeypatch):
+    """Pipes of Windows, and terminals from before there was Unicode."""
+    cala.load(birds).rename("class 0", "rouge-gorge 知更鸟 β 🐦")
+    single = photos / "test" / "class 0" / "0100.png"
+    for words in (
+        ("show", birds, "--details"),
+        ("predict", birds, single, "--details"),
+        ("eval", birds, photos / "test"),
+        ("methods",),
+        ("rename", birds, "class 1", "→ ±"),
+    ):
+        raw = {name: io.BytesIO() for name in ("stdout", "stderr")}
+        streams = {name: io.TextIOWrapper(raw[name], encoding, "strict") for name in raw}
+        monkeypatch.setattr(sys, "argv", ["cala", *map(str, words)])
+        for name, stream in streams.items():
+            monkeypatch.setattr(sys, name, stream)
+        with contextlib.suppress(SystemExit):
+            main()
+        for stream in streams.values():
+            stream.flush()
+        assert b"Traceback" not in raw["stderr"].getvalue()
+        assert raw["stdout"].getvalue().decode(encoding)
 
 
 def test_the_three_ways_of_unknown(birds, photos, inside):

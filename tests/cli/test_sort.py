@@ -141,6 +141,18 @@ def test_a_manifest_that_leads_outside(tmp_path):
     assert mine.exists()
 
 
+@pytest.mark.parametrize("name", [".bashrc", "authorized_keys", "run.py"])
+def test_a_manifest_of_others_puts_no_file_but_photos_anywhere(trip, tmp_path, name):
+    out, home = tmp_path / "sorted", tmp_path / "home"
+    sort_photos(trip, out, "copy")
+    found = json.loads((out / MANIFEST).read_text())
+    found["photos"][0]["source"] = str(home / name)
+    (out / MANIFEST).write_text(json.dumps(found))
+    back, stay = unsort_photos(out)
+    assert (back, len(stay), home.exists()) == (2, 1, False)
+    assert (out / stay[0][0]).exists()
+
+
 def test_names_of_classes_as_folders():
     names = ["a/b", "a\\b", "..", "Wren", "wren", "x" * 300]
     found = _folders(set(names))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -25,15 +26,24 @@ ENCODER = "resnet20-cifar100"
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory) -> Path:
-    """A folder with photos, and a model whose encoder is in the cache."""
+def prepared(tmp_path_factory) -> Path:
+    """A folder with photos, and a model whose encoder is in the cache, with a change undone."""
     root = tmp_path_factory.mktemp("startup")
     write_photos(root / "known", range(3), range(6))
     write_photos(root / "new", range(3, 5), range(3))
+    write_photos(root / "more", range(5, 6), range(3))
     options = ("--encoder", ENCODER, "--fakes", "feature", "-q")
-    assert within("fit", root / "known", "-o", root / "birds", *options).returncode == 0
-    assert within("predict", root / "birds", root / "known").returncode == 0
+    birds = root / "birds"
+    assert within("fit", root / "known", "-o", birds, *options).returncode == 0
+    for command in (("add", birds, root / "new"), ("rename", birds, "class 2", "robin")):
+        assert within(*command).returncode == 0
+    assert within("undo", birds).returncode == 0
     return root
+
+
+@pytest.fixture
+def place(prepared, tmp_path) -> Path:
+    return Path(shutil.copytree(prepared, tmp_path / "copy"))
 
 
 def imported(folder: Path, *arguments: str) -> str:
@@ -49,10 +59,11 @@ def imported(folder: Path, *arguments: str) -> str:
     "command",
     [
         "predict birds new",
-        "add birds new --engine onnxruntime",
+        "add birds more --engine onnxruntime",
         "show birds",
         "undo birds",
         "undo birds --redo",
+        "redo birds",
         "rename birds|class 3|robin",
         "forget birds|class 4",
         "tune birds --objective harmonic",

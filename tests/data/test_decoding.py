@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from cala.data import decoding
-from cala.data.decoding import ImageError, decode
+from cala.data.decoding import ImageError, decode, decode_bytes
 from data.tiny_sets import picture
 from refusals import refused
 
@@ -52,6 +52,45 @@ def test_the_extension_does_not_matter(tmp_path):
     path = tmp_path / "really a png.JPG"
     Image.fromarray(picture(1)).save(path, format="PNG")
     assert np.array_equal(decode(path)[0], picture(1))
+
+
+SCENE = np.asarray(Image.fromarray(picture(3)).resize((640, 480), Image.Resampling.BICUBIC))
+
+
+@pytest.mark.parametrize(
+    ("least", "shape"),
+    [(None, (480, 640)), (241, (480, 640)), (240, (240, 320)), (120, (120, 160)), (1, (60, 80))],
+)
+def test_a_jpeg_is_decoded_no_larger_than_needed(tmp_path, least, shape):
+    path = tmp_path / "a.jpg"
+    Image.fromarray(SCENE).save(path, quality=95)
+    found, size = decode(path, least=least)
+    assert (found.shape[:2], size) == (shape, shape)
+    expected = Image.fromarray(SCENE).resize(shape[::-1], Image.Resampling.BOX)
+    assert np.abs(found.astype(int) - np.asarray(expected)).mean() < 3
+    again = decode_bytes(path.read_bytes(), "a.jpg", least=least)
+    assert np.array_equal(again, found)
+
+
+@pytest.mark.parametrize("kind", ["turned", "grey", "CMYK", "MPO", "progressive"])
+def test_every_kind_of_jpeg_can_be_decoded_smaller(tmp_path, kind):
+    path = tmp_path / "a.jpg"
+    image = Image.fromarray(SCENE).convert({"grey": "L", "CMYK": "CMYK"}.get(kind, "RGB"))
+    exif = Image.Exif()
+    exif[0x0112] = 6 if kind == "turned" else 1
+    more = {"format": "MPO", "save_all": True, "append_images": [image]} if kind == "MPO" else {}
+    image.save(path, exif=exif, progressive=kind == "progressive", **more)
+    shape = (320, 240) if kind == "turned" else (240, 320)
+    whole, half = decode(path)[0], decode(path, least=240)[0]
+    assert half.shape == (*shape, 3)
+    expected = Image.fromarray(whole).resize(shape[::-1], Image.Resampling.BOX)
+    assert np.abs(half.astype(int) - np.asarray(expected)).mean() < 3
+
+
+def test_other_formats_are_decoded_whole(tmp_path):
+    path = tmp_path / "a.png"
+    Image.fromarray(SCENE).save(path)
+    assert np.array_equal(decode(path, least=60)[0], SCENE)
 
 
 def test_greyscale_and_bitmaps(tmp_path):

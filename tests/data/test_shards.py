@@ -146,6 +146,18 @@ def test_a_writer_goes_on(tmp_path: Path) -> None:
     np.testing.assert_array_equal(shards.labels("train")[:2], rows(2, 0)[1], strict=True)
 
 
+def test_files_of_others_stay(folder: Path) -> None:
+    strange = ["shard-backup.safetensors", ".notes.tmp", "thesis.safetensors"]
+    for name in strange:
+        (folder / name).write_text("mine")
+    (folder / "shard-00099.safetensors").write_text("of a writer that was killed")
+    (folder / f".shard-00009.safetensors.{'0' * 16}.tmp").write_text("part")
+    writer(folder).close()
+    left = {path.name for path in folder.iterdir()}
+    assert left >= set(strange)
+    assert not left & {"shard-00099.safetensors", f".shard-00009.safetensors.{'0' * 16}.tmp"}
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [(("a", "b"), ("b", "a")), (("a", "b"), ("z", "a", "b")), ((), ("a", "b"))],

@@ -152,4 +152,4 @@ def test_it_runs_where_torch_is_missing(tmp_path):
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[:2] == ["(2, 1280)", "(2, 1280)"]
-    assert list((tmp_path / "home").iterdir()) == []  # onnxruntime keeps no telemetry there
+    assert list((tmp_path / "home").iterdir()) == []  # engines keep no telemetry there

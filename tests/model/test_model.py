@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import cala
 from cala.errors import InputError, StateError
 from cala.model import thumbnails
 from cala.store import Content, JournalEntry
+from cala.store.files import read_document, write_document
 from model.photos import ENCODER, photo, write_photos
 from refusals import refused
 
@@ -222,6 +224,17 @@ def test_rename(model, photos):
         (lambda m: m.tune(objective=""), None, "unknown_name"),
         (lambda m: m.add(photo(50, 1), "unknown"), "name", "bad_value"),
         (lambda m: m.add(photo(50, 1), ""), "name", "bad_value"),
+        (lambda m: m.add(photo(50, 1), "unknown\u200b"), "name", "bad_value"),
+        (lambda m: m.add(photo(50, 1), "un\u00adkno\u2060wn"), "name", "bad_value"),
+        (
+            lambda m: m.rename("class 1", "\uff35\uff4e\uff4b\uff4e\uff4f\uff57\uff4e"),
+            "name",
+            "bad_value",
+        ),
+        (lambda m: m.rename("class 1", "\U0001d42e\U0001d427\U0001d424nown"), "name", "bad_value"),
+        (lambda m: m.rename("class 1", "x" * 201), "name", "bad_value"),
+        (lambda m: m.add(photo(50, 1), "x" * 10_000_000), "name", "bad_value"),
+        (lambda m: m.add(photo(50, 1), "a\ud800"), "name", "bad_value"),
         (lambda m: m.add([photo(50, 1)], ["a", "b"]), "label", "bad_value"),
         (lambda m: m.tune(), None, "bad_value"),
         (lambda m: m.tune(reject=1.0), "reject", "bad_value"),
@@ -481,24 +494,30 @@ def test_clearing_thumbnails_never_fails_a_change(model, photos):
 
 
 def test_parts_that_do_not_fit_are_refused(model):
-    import json
-
-    from cala.store.files import read_document, write_document
-
     path = model.path / "model.json"
     good = read_document(path)
     card = good["meta"]["encoder"]
-    edits = {
-        "reject": "zzz",
-        "encoder": {**card, "dim": "zzz"},
-        "classes": "zzz",
-        "notes": 5,
-    }
+    edits = [
+        ("reject", "zzz"),
+        ("encoder", {**card, "dim": "zzz"}),
+        ("encoder", {**card, "dim": float(card["dim"])}),
+        ("encoder", {name: value for name, value in card.items() if name != "tta"}),
+        ("encoder", {**card, "tta": ["flip"]}),
+        ("encoder", {**card, "shot_views": -1}),
+        ("encoder", {**card, "shot_views": 10**9}),
+        ("encoder", {**card, "shot_views": True}),
+        ("classes", "zzz"),
+        ("notes", 5),
+        ("notes", [5, {}]),
+        ("note_codes", [{}]),
+        ("former_names", {"a": ["b"]}),
+    ]
+    good["meta"].update(notes=["a"], note_codes=["b"])
     deeper = [
         ("classifier", "config", "zzz"),
         ("classifier", "meta", {}),
     ]
-    for name, value in edits.items():
+    for name, value in edits:
         document = json.loads(json.dumps(good))
         document["meta"][name] = value
         write_document(path, document)
@@ -518,6 +537,62 @@ def test_parts_that_do_not_fit_are_refused(model):
     with pytest.raises(InputError) as caught:
         cala.load(model.path)
     assert caught.value.code == "damaged_file"
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [("sums", np.nan), ("sums", np.inf), ("counts", 0), ("counts", -3), ("beta", np.nan),
+     ("delta", np.nan), ("rows", np.inf)],
+)  # fmt: skip
+def test_numbers_that_no_model_has_are_refused(model, part, value):
+    """Each file is whole by its checksum; the answers would be wrong without a word."""
+
+    def edited(content):
+        hits = 0
+        for group in content.groups.values():
+            for name, array in group.items():
+                if name.rpartition(".")[2] == part and array.size:
+                    group[name] = array.copy()
+                    group[name].flat[0] = value
+                    hits += 1
+        assert hits
+        return content, JournalEntry("tune")
+
+    model.store.change(edited)
+    with pytest.raises(InputError) as refused:
+        cala.load(model.path)
+    assert refused.value.code == "damaged_file"
+    model.store.undo()
+    assert cala.load(model.path).classes == model.classes
+
+
+def test_a_version_without_its_photos_can_be_undone(model, photos):
+    model.add(photos / "new" / "class 12", "new", keep_thumbnails=True)
+    path = model.path / "model.json"
+    for blobs in ({}, {"photos": read_document(path)["blobs"]["base"]}):
+        document = read_document(path)
+        own = {name: blob for name, blob in document["blobs"].items() if name != "photos"}
+        write_document(path, {**document, "blobs": {**own, **blobs}})
+        with pytest.raises(InputError):
+            cala.load(model.path)
+        model.undo()
+        assert "new" not in cala.load(model.path).classes
+        assert len(list((model.path / "thumbnails").iterdir())) == 5  # a version may need them
+        model.add(photos / "new" / "class 12", "new")
+
+
+@pytest.mark.parametrize("uri", ["views:1:" * 3000 + "x", "views:1:size:32:" * 2000 + "x"])
+def test_an_encoder_that_is_wrapped_without_end(model, uri):
+    path = model.path / "model.json"
+    document = read_document(path)
+    document["meta"]["encoder"]["uri"] = uri
+    write_document(path, document)
+    with pytest.raises(InputError) as refused:
+        cala.load(model.path).predict(photo(1, 1))
+    assert refused.value.code == "no_encoder"
+    with pytest.raises(InputError) as refused:
+        cala.load_encoder(uri)
+    assert refused.value.field == "encoder"
 
 
 @pytest.mark.parametrize("path", ["x" * 5000, "a\0b"])

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import shutil
+import sys
 
 import pytest
+from PIL import Image
 
 import cala
 from cala.errors import InputError
 from cala.store.files import read_document, write_document
-from model.photos import ENCODER, photo
+from cli.inside import refusal, within
+from model.photos import ENCODER, photo, write_photos
+from refusals import assert_names
 
 EVIL = """
 from pathlib import Path
@@ -29,6 +33,8 @@ def given(model, tmp_path, monkeypatch):
     """A model of someone else's: its encoder lies in its own folder, importable from here."""
     monkeypatch.setenv("CALA_CONFIG", str(tmp_path / "config"))
     monkeypatch.chdir(tmp_path)
+    for name in ("birds", "birds.evil"):  # of another test
+        sys.modules.pop(name, None)
     (model.path / "evil.py").write_text(EVIL)
     return model.path
 
@@ -50,6 +56,50 @@ def test_code_that_a_model_names_does_not_run(given, uri):
         assert uri in str(refused.value)
     assert not (given / "ran").exists()
     assert len(cala.load(given).rename("class 1", "one").classes) == 12  # needs no encoder
+
+
+def test_files_that_a_graph_names_are_not_opened_unasked(given):
+    name_encoder(given, "onnx-external:graph.onnx")
+    with pytest.raises(InputError) as refused:
+        cala.load(given).predict(photo(1, 1))
+    assert refused.value.code == "untrusted_encoder"
+    with pytest.raises(InputError) as refused:
+        cala.load(given, trust_encoder="onnx-external:graph.onnx").predict(photo(1, 1))
+    assert refused.value.code == "no_encoder"  # there is none
+
+
+EVERY_COMMAND = [
+    ("predict", "birds", "photo.png"),
+    ("sort", "birds", "photo.png", "-o", "sorted"),
+    ("eval", "birds", "photos"),
+    ("add", "birds", "photos"),
+    ("reject", "birds", "photo.png"),
+    ("refit", "birds"),
+    ("export", "birds", "--onnx", "birds.onnx"),
+    ("serve", "birds", "--port", "0"),
+]
+
+
+@pytest.mark.parametrize("words", EVERY_COMMAND, ids=lambda words: words[0])
+def test_no_command_runs_code_unasked(given, words):
+    Image.fromarray(photo(40, 1)).save("photo.png")
+    write_photos(given.parent / "photos", range(2), range(90, 92))
+    name_encoder(given, "torch:birds.evil:make")
+    assert refusal(*words).code == "untrusted_encoder"
+    assert not (given / "ran").exists()
+    assert_names(refusal(*words, "--trust-encoder", "torch:birds.evil:make"), code="other_encoder")
+    assert (given / "ran").exists()
+
+
+def test_commands_that_need_no_encoder_run_no_code(given):
+    name_encoder(given, "torch:birds.evil:make")
+    for words in (
+        ("show", "birds"), ("rename", "birds", "class 1", "one"), ("undo", "birds"),
+        ("redo", "birds"), ("tune", "birds", "--reject", "0.1"), ("forget", "birds", "class 2"),
+        ("merge", "birds", "class 3", "class 4"),
+    ):  # fmt: skip
+        assert within(*words).returncode == 0
+    assert not (given / "ran").exists()
 
 
 def test_what_is_allowed_is_remembered_once_it_fits(given, tmp_path):

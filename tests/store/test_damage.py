@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
 
+from cala import files as file_access
 from cala.errors import CalaError, DamagedFile, InputError
-from cala.store import JournalEntry, Store
+from cala.store import Content, JournalEntry, Store
 from store.test_store import content, files, grow, store
 
 __all__ = ["store"]  # a fixture
@@ -154,15 +156,69 @@ def test_strays_do_not_stop_a_repair(store, stray):
         ("blobs", {"base": 5}),
         ("blobs", {"base": "../../x"}),
         ("version", True),
+        ("version", 1 << 60),
+        ("like", "x"),
+        ("like", [1]),
+        ("origin", "x"),
+        ("origin", [3]),
+        ("origin", -1),
+        ("origin", float("inf")),
     ],
 )
 def test_a_document_with_odd_values_is_damaged(store, field, value):
+    grow(store, 2)
     from cala.store.files import read_document, write_document
 
     path = store.path / "model.json"
     write_document(path, {**read_document(path), field: value})
     with pytest.raises(DamagedFile):
         store.read()
+    store.undo()
+    assert store.read().meta["number"] == 1
+
+
+@pytest.mark.parametrize("name", ["model.json", "history/000001.json"])
+@pytest.mark.parametrize("kind", ["large", "endless", "pipe"])
+def test_what_is_no_document_is_not_read_into_memory(store, monkeypatch, name, kind):
+    grow(store, 2)
+    monkeypatch.setattr(file_access, "MOST_TEXT", 1 << 20)
+    path = store.path / name
+    path.unlink()
+    if kind == "large":
+        path.write_bytes(b" " * (1 << 20) + b"x")
+    elif kind == "endless":
+        path.symlink_to("/dev/zero")
+    else:
+        os.mkfifo(path)
+    if name == "model.json":
+        with pytest.raises(InputError) as refused:
+            store.read()
+    else:
+        with pytest.raises(InputError) as refused:
+            store.undo()
+    assert refused.value.code in ("unreadable", "not_saved")
+
+
+def test_what_could_not_be_read_again_is_not_written(store, monkeypatch):
+    monkeypatch.setattr(file_access, "MOST_TEXT", 4000)
+    with pytest.raises(InputError) as refused:
+        store.change(lambda old: (Content({"x": "y" * 4000}, {}), JournalEntry("add")))
+    assert refused.value.code == "not_saved"
+    assert store.read().meta["number"] == 1
+
+
+def test_the_journal_names_photos_of_changes_that_undo_can_reach(store):
+    """Else a model that is taught every day grows without end, 22 times over."""
+    photos = ["0" * 64] * 200
+    for number in range(2, 60):
+        store.change(
+            lambda old, n=number: (content(n), JournalEntry("add", {"n": n, "sha256": photos}))
+        )
+    journal = store.journal()
+    assert [line["version"] for line in journal] == list(range(1, 60))
+    assert [line["n"] for line in journal[1:]] == list(range(2, 60))
+    assert [line["version"] for line in journal if "sha256" in line] == list(range(40, 60))
+    assert (store.path / "model.json").stat().st_size < 21 * 200 * 80
 
 
 def test_what_a_later_version_may_add_is_carried_along(store):

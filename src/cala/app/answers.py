@@ -80,8 +80,9 @@ def evaluation(
     """Accuracies and confusions, and for each photo what every operating point would answer.
 
     In `trade_off`, photo i goes to `known[i]` unless δ is larger than `switch[i]`, then to
-    `new[i]`; `true[i]` is its class, -1 for strangers. All are places in `classes`. `id[i]` is its
-    SHA-256, `image[i]` the name of its file.
+    `new[i]`; `true[i]` is its class, -1 for strangers. All are places in `classes`. `unknown[i]`
+    says whether it is called unknown, `label[i]` what it was said to be, `id[i]` is its SHA-256,
+    `image[i]` the name of its file.
     """
     model, features = snapshot.model, _features(photos)
     labels = model.current_names([plain_name(upload.label) for upload, _ in photos])
@@ -93,12 +94,17 @@ def evaluation(
     told["strangers"] = dict(Counter(one for one in labels if one not in snapshot.column_of))
     true = [snapshot.column_of.get(label, -1) for label in labels]
     both = sides(model, features, true)
+    strange = np.zeros(len(features), bool)
+    if model.classifier.rejection_.is_on:
+        strange = model.classifier.familiarity(features) < judged.rejections.rate
     switch = (both.base - both.novel).tolist()
     told["trade_off"] = {
         "classes": snapshot.names,
         "n_known": model.n_known,
         "delta": model.classifier.delta_,
         "true": true,
+        "label": labels,
+        "unknown": strange.tolist(),
         "known": both.base_column.tolist(),
         "new": both.novel_column.tolist(),
         "id": [photo.digest for _, photo in photos],

@@ -15,6 +15,7 @@ from prometheus_client import generate_latest
 
 from cala import __version__
 from cala.app import problems, routes
+from cala.app.label_studio import label_studio_router
 from cala.app.middleware import BodyLimit, Guard, RequestMetrics
 from cala.app.sample import TRIED, picture
 from cala.app.schemas import Health, Samples
@@ -45,6 +46,8 @@ def create_app(model: Model, settings: Settings | None = None) -> FastAPI:
     app = bare_app(ABOUT, settings, lifespan)
     app.state.service = service
     app.include_router(routes.router(service))
+    if settings.label_studio is not None:
+        app.include_router(label_studio_router(service, settings.label_studio))
 
     @app.get("/readyz", response_model=Health)
     async def ready() -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import hmac
 import re
 import socket
@@ -19,7 +20,8 @@ from cala.files import shown
 
 TEACH, READ = "teach", "read"
 OPEN = ("/", "/docs", "/openapi.json", "/healthz", "/readyz", "/favicon.ico")
-ASKING = ("/v1/predict", "/v1/evaluate")  # sent by POST, and yet they change nothing
+# Sent by POST, and yet they change nothing; the last two are Label Studio's.
+ASKING = ("/v1/predict", "/v1/evaluate", "/predict", "/setup")
 SAFE = ("GET", "HEAD", "OPTIONS")
 LARGE = ("/v1/evaluate", "/v1/start/photos")  # forms may bring an archive
 HEADERS = {
@@ -115,13 +117,27 @@ class Guard:
 
     def _granted(self, headers: Headers) -> str:
         scheme, _, given = headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer":
+        if scheme.lower() == "basic" and self.settings.label_studio is not None:
+            given = _password(given)
+        elif scheme.lower() != "bearer":
             return ""
         token = given.strip().encode("utf-8", "replace")
         teach = hmac.compare_digest(token, self.settings.token.encode())
         wanted = self.settings.read_token
         read = hmac.compare_digest(token, wanted.encode()) and bool(wanted)
         return TEACH if teach else READ if read else ""
+
+
+def _password(credentials: str) -> str:
+    """The password of basic authentication, which is all that Label Studio can send.
+
+    >>> _password("Y2FsYTpzZWNyZXQ=")
+    'secret'
+    """
+    try:
+        return base64.b64decode(credentials, validate=True).decode().partition(":")[2]
+    except ValueError:
+        return ""
 
 
 def _host(header: str) -> str:

@@ -167,8 +167,9 @@ class PhotoEncoder:
 
     def _decode(self, upload: Upload) -> tuple[Pixels, bytes]:
         assert upload.data is not None
-        pixels = decode_bytes(upload.data, upload.name, self.limits.pixels)
-        ready = self.encoder.transform.prepare(pixels)
+        transform = self.encoder.transform
+        pixels = decode_bytes(upload.data, upload.name, self.limits.pixels, transform.least)
+        ready = transform.prepare(pixels)
         small = small_copy(pixels) if self.keep_small else b""
         return np.array(ready), small  # a copy: a view would keep the whole photo in memory
 

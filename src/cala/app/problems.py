@@ -39,7 +39,7 @@ CODES = {
     413: ("too_large", "file_too_large", "too_many_files"),
     415: ("wrong_media_type",),
     421: ("wrong_host",),
-    422: ("bad_value", "bad_image", "bad_archive", "too_few_classes"),
+    422: ("bad_value", "bad_image", "bad_archive", "too_few_classes", "not_fetched"),
     500: ("internal",),
     503: ("busy", "no_model", "model_damaged", "not_saved", "no_space"),
 }
@@ -107,6 +107,8 @@ def as_problem(error: CalaError, field: str | None = None) -> Problem:
     code = "bad_value" if isinstance(error, InputError) else "internal"
     if isinstance(error, StateError):
         code = "not_possible_now"
+    if error.code == "two_labels":
+        field = "images"
     return Problem(code, error.detail, error.fix, field=field or error.field)
 
 

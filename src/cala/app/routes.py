@@ -14,7 +14,7 @@ from cala.app import sample, schemas
 from cala.app.problems import MEDIA_TYPE, Problem
 from cala.app.schemas import photo_body
 from cala.app.service import Service
-from cala.app.settings import outward
+from cala.app.settings import Settings, outward
 from cala.app.uploads import LONGEST_NAME, TeachBody, read_request
 from cala.files import shown
 from cala.model.overview import described, settings_of
@@ -120,10 +120,10 @@ def router(service: Service) -> APIRouter:
         async with read_request(request, limits, limits.teach) as sent:
             return await service.reject(sent.photos)
 
-    @api.delete("/classes/{id}/photos/{digest}", response_model=schemas.Changed)
-    async def remove(id: str, digest: str) -> Any:
-        """Remove one photo from a class."""
-        return await service.forget(id, digest)
+    @api.delete("/classes/{id}/photos/{photo}", response_model=schemas.Changed)
+    async def remove(id: str, photo: str) -> Any:
+        """Remove one photo, given by its SHA-256, from a class."""
+        return await service.forget(id, photo)
 
     @api.post("/classes/{id}/merge", response_model=schemas.Changed)
     async def merge(id: str, body: schemas.Merge) -> Any:
@@ -156,16 +156,18 @@ def router(service: Service) -> APIRouter:
     @api.get("/history", response_model=schemas.History)
     async def history(offset: Offset = 0, limit: Limit = 100) -> Any:
         """Changes, the newest first."""
-        journal = service.snapshot.journal
-        lines = [_line(entry, text) for entry, text in reversed(described(list(journal)))]
-        part = lines[offset : offset + limit]
-        return {"version": service.snapshot.version, "total": len(lines), "changes": part}
+        snapshot = service.snapshot
+        lines = {e["version"]: _line(e, text) for e, text in described(list(snapshot.journal))}
+        for line in lines.values():
+            if line.get("of") in lines:  # what an undo or redo is about
+                line["about"] = lines[line["of"]]
+        part = [*reversed(lines.values())][offset : offset + limit]
+        return {"version": snapshot.version, "total": len(lines), "changes": part}
 
     @api.get("/model", response_model=schemas.ModelInfo)
     async def model(request: Request) -> Any:
         snapshot = service.snapshot
         current = snapshot.model
-        share = f"http://{outward()}:{request.url.port or 80}" if service.settings.share else None
         card = asdict(current.encoder)
         card["uri"] = re.split(r"[/\\]", card["uri"])[-1]  # paths of this machine are its own
         return {
@@ -176,7 +178,7 @@ def router(service: Service) -> APIRouter:
             "new": len(snapshot.names) - current.n_known,
             "right": request.scope["cala.right"],
             "keeps_thumbnails": service.settings.thumbnails,
-            "share": share if request.scope["cala.right"] == "teach" else None,
+            "share": shared_at(request, service.settings),
             "refit_pays": current.refit_pays(),
             "sample": set(sample.CLASSES) <= set(snapshot.names),
             "can_undo": snapshot.present.undo > 0,
@@ -219,6 +221,13 @@ def router(service: Service) -> APIRouter:
     return api
 
 
+def shared_at(request: Request, settings: Settings) -> str | None:
+    """Where other devices reach the service, for those who may teach and where it is shared."""
+    if not settings.share or request.scope["cala.right"] != "teach":
+        return None
+    return f"http://{outward()}:{request.url.port or 80}"
+
+
 def _taught(answer: dict[str, Any], fresh: bool) -> JSONResponse:
     replayed = {} if fresh else {"idempotency-replayed": "true"}
     return JSONResponse(answer, 201, headers=replayed)
@@ -226,5 +235,5 @@ def _taught(answer: dict[str, Any], fresh: bool) -> JSONResponse:
 
 def _line(entry: dict[str, Any], text: str) -> dict[str, Any]:
     """A change for people; digests and keys of requests stay in the journal."""
-    left = {k: v for k, v in entry.items() if k not in ("sha256", "request")}
+    left = {k: v for k, v in entry.items() if k not in ("sha256", "request", "annotation")}
     return {**left, "text": text}

@@ -219,6 +219,7 @@ class Start(BaseModel):
 
     name: str = ""
     right: Literal["teach", "read"] = "teach"
+    share: str | None = Field(None, description="Where other devices reach it, if it is shared")
     state: Literal["collecting", "learning", "ready"]
     photos: int
     classes: dict[str, int] = Field(description="Photos of each class")

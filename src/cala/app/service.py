@@ -156,6 +156,19 @@ class Service:
         both = learned + photos
         return await self._write(lambda: self._teach(both, asked, name, "", move=True))
 
+    async def annotate(
+        self, uploads: Sequence[Upload], change: Callable[[Sequence[Encoded]], object]
+    ) -> None:
+        """What another program says of photos: `change` writes it once they are encoded."""
+        self._check_views()
+        photos = await self._photos(uploads)
+
+        def changed() -> None:
+            change(photos)
+            self._exchange()
+
+        await self._write(changed)
+
     def _check_views(self) -> None:
         if self.model.current.encoder.shot_views:
             detail = "this model looks at several views of new photos, which the service does not"
@@ -233,7 +246,7 @@ class Service:
 
     async def merge(self, id: str, into: str) -> dict[str, Any]:
         def change() -> object:
-            return self.model.merge(self._name(id), self._name(into))
+            return self.model.merge(self._name(id), self._name(into, "into"))
 
         return await self._write(lambda: self._changed(change))
 
@@ -261,8 +274,8 @@ class Service:
 
         return await self._write(change)
 
-    def _name(self, id: str) -> str:
-        return self.snapshot.names[self.snapshot.column(id)]
+    def _name(self, id: str, field: str = "id") -> str:
+        return self.snapshot.names[self.snapshot.column(id, field)]
 
     def _changed(self, change: Callable[[], object]) -> dict[str, Any]:
         change()

@@ -6,6 +6,7 @@ import ipaddress
 import re
 import socket
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from cala.errors import InputError
 from cala.files import shown
@@ -44,12 +45,30 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class LabelStudioAccess:
+    """Label Studio at `url`, whose ML backend the service is.
+
+    token : reads the photos of its tasks; files : where its local files are on this machine
+    """
+
+    url: str
+    token: str = field(default="", repr=False)
+    files: Path | None = None
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"https?://[^\s/@?#:]+(:\d{1,5})?(/[^\s?#]*)?", self.url):
+            fix = "give its address, such as http://127.0.0.1:8080"
+            raise InputError(f"{shown(self.url)} is no address", fix, field="label_studio")
+
+
+@dataclass(frozen=True)
 class Settings:
     """token : the right to teach, and to read; read_token : the right to read alone.
 
     Without a token whoever reaches the port may do everything, so it must be a loopback address.
     hosts : names under which the service is reached, beside IP addresses and localhost
     share : the page shows a link with the token to those who may teach
+    label_studio : the one that may ask for predictions and teach by annotations, if any
     """
 
     host: str = "127.0.0.1"
@@ -59,6 +78,7 @@ class Settings:
     thumbnails: bool = True
     share: bool = False
     limits: Limits = field(default_factory=Limits)
+    label_studio: LabelStudioAccess | None = None
 
     def __post_init__(self) -> None:
         for name, value in (("token", self.token), ("read_token", self.read_token)):

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from cala.app.archive import labelled_photos
 from cala.app.factory import bare_app, create_app
 from cala.app.problems import Problem, as_problem, unexpected
+from cala.app.routes import shared_at
 from cala.app.sample import pictures
 from cala.app.schemas import Collected, Start, photo_body
 from cala.app.settings import Limits, Settings
@@ -98,8 +99,12 @@ class SetupJob:
         return self.status()
 
     async def sample(self) -> dict[str, Any]:
-        """Make a model from drawn pictures instead."""
-        await self.restart()
+        """Make a model from drawn pictures; photos that have arrived are not thrown away."""
+        self._check_collecting()
+        if self._photos:
+            detail = f"there are {counted(len(self._photos), 'photo')} of your own"
+            fix = "learn from them with POST /v1/start, or DELETE /v1/start/photos first"
+            raise Problem("conflict", detail, fix, field="photos")
         drawn = await self._work(pictures)
         uploads = [
             Upload(name, "sample", hashlib.sha256(data).hexdigest(), data, label)
@@ -217,7 +222,7 @@ class SetupApp:
         self._open = AsyncExitStack()
         about = "There is no model yet: it is made from photos of its first classes."
         self._setup = bare_app(about, settings, self._lifespan)
-        _routes(self._setup, self.job)
+        _routes(self._setup, self.job, settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app: ASGIApp = self._setup
@@ -239,11 +244,12 @@ class SetupApp:
             await self._open.aclose()
 
 
-def _routes(app: FastAPI, job: SetupJob) -> None:
+def _routes(app: FastAPI, job: SetupJob, settings: Settings) -> None:
     @app.get(START, response_model=Start)
     async def start(request: Request) -> Any:
         """The photos that have arrived, and how far the model is."""
-        return {**job.status(), "right": request.scope["cala.right"]}
+        share = shared_at(request, settings)
+        return {**job.status(), "right": request.scope["cala.right"], "share": share}
 
     body = photo_body(labelled=True)
 

@@ -75,12 +75,12 @@ class Snapshot:
         """By name."""
         return {name: column for column, name in enumerate(self.names)}
 
-    def column(self, id: str) -> int:
+    def column(self, id: str, field: str = "id") -> int:
         found = self.columns.get(id)
         if found is None:
             detail = f"there is no class with the id '{shown(id)[:100]}'"
             fix = "GET /v1/classes lists the classes and their ids"
-            raise Problem("no_such_class", detail, fix, field="id")
+            raise Problem("no_such_class", detail, fix, field=field)
         return found
 
     @cached_property

@@ -143,21 +143,36 @@ def _from_item(item: PhotoItem, place: str, limits: Limits) -> Upload:
         data = base64.b64decode(item.data, validate=True)
     except (binascii.Error, ValueError) as error:
         raise bad(f"{place}.data", "the data is not base64", "encode the file's bytes") from error
-    return _upload(data, item.name, place, limits, item.label)
+    return upload_of(data, item.name, place, limits, item.label)
 
 
 class _TooManyParts(MultiPartException):
     pass
 
 
+class _NotText(MultiPartException):
+    pass
+
+
 class _Parser(MultiPartParser):
-    """Starlette's, which says only in words that there are too many parts."""
+    """Starlette's, which says only in words that there are too many parts, and guesses at text
+    that is not in the form's character set: a class would get a name that nobody has given.
+    """
 
     def on_part_begin(self) -> None:
         self.parts_left = getattr(self, "parts_left", self.max_files) - 1
         if self.parts_left < 0:
             raise _TooManyParts("too many parts")
         super().on_part_begin()
+
+    def on_part_end(self) -> None:
+        part = self._current_part
+        if part.file is None:
+            try:
+                part.data.decode(self._charset)
+            except UnicodeDecodeError as error:
+                raise _NotText(part.field_name) from error
+        super().on_part_end()
 
 
 async def _form(request: Request, most: int) -> FormData:
@@ -167,6 +182,9 @@ async def _form(request: Request, most: int) -> FormData:
         return await _Parser(request.headers, request.stream(), **limits).parse()
     except _TooManyParts as error:
         raise too_many(most) from error
+    except _NotText as error:
+        field = shown(error.message)[:100]
+        raise bad(field, f"the text of '{field}' is not UTF-8", "send it in UTF-8") from error
     except (MultiPartException, ValueError, LookupError) as error:  # such as an odd character set
         detail = f"the form cannot be read ({shown(error)[:200]})"
         fix = "send multipart/form-data as browsers and curl -F do"
@@ -203,11 +221,12 @@ async def _from_form(form: FormData, limits: Limits, most: int, body: type[Photo
         data = await file.read(limits.file + 1)
         await file.close()
         name, field = file.filename or "", f"{IMAGES}[{place}]"
-        photos.append(await asyncio.to_thread(_upload, data, name, field, limits, label))
+        photos.append(await asyncio.to_thread(upload_of, data, name, field, limits, label))
     return Sent(tuple(photos), getattr(checked, "name", ""), archive)
 
 
-def _upload(data: bytes, name: str, place: str, limits: Limits, label: str = "") -> Upload:
+def upload_of(data: bytes, name: str, place: str, limits: Limits, label: str = "") -> Upload:
+    """A photo in memory; one that is too large is refused."""
     if len(data) > limits.file:
         raise _file_too_large(place, limits)
     return Upload(_display(name, place), place, hashlib.sha256(data).hexdigest(), data, label)

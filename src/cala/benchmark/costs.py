@@ -62,7 +62,7 @@ def _parsed(line: str) -> Cost | None:
         hash(cost.cell)
         numbers = [cost.fit_seconds, cost.head_bytes, *cost.session_seconds]
         numbers += [cost.encoded, cost.encode_seconds]
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, RecursionError):
         return None
     return cost if all(isinstance(number, int | float) for number in numbers) else None
 

@@ -31,7 +31,7 @@ from cala.core.metric import METRICS
 from cala.core.rows import Array, ClassRows, loaded
 from cala.data.embeddings import Embeddings
 from cala.data.protocol import Protocol, ShotDraw
-from cala.files import write_text
+from cala.files import read_whole, write_text
 from cala.heads import default_metric
 from cala.metrics import Answers, session_metrics
 
@@ -218,7 +218,7 @@ def keep_headroom(
 def _held(path: Path) -> dict[str, Any]:
     """By metric; nothing where the file is missing or cannot be used."""
     try:
-        found = json.loads(path.read_text("utf-8"))
+        found = json.loads(read_whole(path))
         held = found["headroom"].items() if found["schema"] == _SCHEMA else ()
         return {metric: own for metric, own in held if isinstance(own["rates"], dict)}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):

@@ -15,7 +15,7 @@ from typing import Any
 from cala.benchmark.costs import Cost, read_costs
 from cala.benchmark.sources import host_of
 from cala.errors import InputError
-from cala.files import shown, write_text
+from cala.files import read_whole, shown, sync_folder, write_text
 from cala.records import Record, read_config, read_records, whole_cells
 
 #: What may differ when a run is continued: more methods, draws or seeds, other versions.
@@ -55,6 +55,7 @@ class RunFolder:
             file.write("".join(record.line() for record in records))
             file.flush()
             os.fsync(file.fileno())
+        sync_folder(self.path)  # the file may be new
         self.costs.append(cost)
         self.records += records
 
@@ -75,7 +76,7 @@ class RunFolder:
 
 
 def _text(path: Path) -> str:
-    return path.read_text("utf-8", errors="replace") if path.exists() else ""
+    return read_whole(path, lines=True).decode("utf-8", "replace") if path.exists() else ""
 
 
 def _rewrite(path: Path, found: Sequence[Record | Cost]) -> None:

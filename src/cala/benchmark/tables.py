@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 
 from cala.benchmark.config import changes_encoder
 from cala.errors import UnknownNameError
 from cala.results import COLUMNS, Results
-from cala.table import Table, difference, number, row
+from cala.table import Table, csv_text, difference, number, row
 
 HEADINGS = {
     "last": "last", "avg": "avg", "base": "base", "novel": "novel", "hm": "HM", "ahm": "AHM",
@@ -51,14 +49,12 @@ def differences_table(
 
 def draws_csv(results: Results) -> str:
     """Every column for every method and draw, seeds averaged: for a spreadsheet."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["method", "draw", *COLUMNS])
+    rows = [["method", "draw", *COLUMNS]]
     for method in results.methods:
         for draw in results.shared_draws([method]):
             values = [results.values(method, column, [draw])[0] for column in COLUMNS]
-            writer.writerow([method, draw, *(f"{v:.4f}" if v == v else "" for v in values)])
-    return out.getvalue()
+            rows.append([method, draw, *(f"{v:.4f}" if v == v else "" for v in values)])
+    return csv_text(rows)
 
 
 def session_notes(results: Results, draws: Sequence[str], full: bool | None) -> list[str]:

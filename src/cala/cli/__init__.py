@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import signal
 import sys
 import threading
@@ -104,8 +105,16 @@ def _interrupted(arguments: list[str]) -> str:
     return "interrupted" + "; rerun the same command to resume" * (command in RESUMES)
 
 
+def _never_unprintable() -> None:
+    """What the encoding of a pipe or an old terminal lacks, such as β, is printed escaped."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
+
+
 def main() -> None:
     """Entry point: a user's error is one line and exit code 2, never a traceback."""
+    _never_unprintable()
     warnings.formatwarning = _format_warning
     first = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGINT, _stop) if first else None

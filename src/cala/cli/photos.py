@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,11 +14,14 @@ import cala
 from cala.cli.options import AS_JSON, DEVICE, ENGINE, options_class
 from cala.errors import InputError
 from cala.files import reason, shown, write_text
+from cala.table import csv_text
 
 if TYPE_CHECKING:
     from cala.data.formats import LeftOut
 
-MODEL = typer.Argument(..., help="The model: the folder that `cala fit` created.")
+MODEL = typer.Argument(
+    ..., help="The model: the folder that `cala fit` created, or hf://user/name to ask one."
+)
 SKIP_BAD = typer.Option(False, "--skip-bad", help="Skip photos that cannot be read.")
 STRICT = typer.Option(
     False, "--strict", help="Stop if any file is left out, such as a video or a broken photo."
@@ -36,7 +37,8 @@ ENCODER = typer.Option(None, help="Where the model's encoder is, if it has moved
 TRUST = typer.Option(
     None,
     metavar="NAME",
-    help="Allow the model to import this torch: encoder, which runs its code; cala remembers it.",
+    help="Allow the model to use this torch: encoder, which runs its code, or onnx-external: "
+    "encoder; cala remembers it.",
 )
 DETAILS = typer.Option(False, "--details", help="Show the numbers behind it as well.")
 QUIET_HINTS = typer.Option(False, "--quiet", "-q", help="Print no progress and no hints.")
@@ -94,15 +96,9 @@ def bad_photo(detail: str, after: str = "") -> Exception:
 
 
 def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Write a table; bytes of file names that are not valid text are replaced."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    for row in rows:
-        plain = (cell.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for cell in row)
-        writer.writerow(plain)
+    """Write a table of text cells."""
     try:
-        write_text(path, text.getvalue())
+        write_text(path, csv_text([header, *rows]))
     except (OSError, ValueError) as error:
         detail = f"{shown(path)} cannot be written ({reason(error)})"
         raise InputError(detail, "choose another", field="csv") from error

@@ -45,6 +45,24 @@ def serve(
         help="Let other devices on your network use it, such as a phone: the page shows a QR code "
         "of a link with a token, which is made if none is given.",
     ),
+    label_studio: str | None = typer.Option(
+        None,
+        metavar="URL",
+        help="Be an ML backend of the Label Studio at this address, see docs/label-studio.md.",
+    ),
+    label_studio_token: str = typer.Option(
+        "",
+        envvar="CALA_LABEL_STUDIO_TOKEN",
+        help="Access token of Label Studio, to read the photos of its tasks.",
+        show_default=False,
+        show_envvar=True,
+    ),
+    label_studio_files: Path | None = typer.Option(
+        None,
+        exists=True,
+        file_okay=False,
+        help="The folder of Label Studio's local files, if it is on this machine.",
+    ),
     encoder: str | None = typer.Option(
         None, help="Where the model's encoder is, or the encoder for a new model."
     ),
@@ -73,13 +91,17 @@ def serve(
         for module in ("fastapi", "python_multipart", "prometheus_client", "uvicorn"):
             import_extra(module, "serve")
         from cala.app.server import run_service, run_setup
-        from cala.app.settings import Settings, is_loopback
+        from cala.app.settings import LabelStudioAccess, Settings, is_loopback
         from cala.store import is_store
 
         if share:
             token = token or secrets.token_urlsafe(24)
             host = "0.0.0.0" if is_loopback(host) else host
-        settings = Settings(host, token, read_token, tuple(allow_host), thumbnails, share)
+        access = None
+        if label_studio is not None:
+            access = LabelStudioAccess(label_studio, label_studio_token, label_studio_files)
+        hosts = tuple(allow_host)
+        settings = Settings(host, token, read_token, hosts, thumbnails, share, label_studio=access)
         place = choose_device(device)
         opened = None
         if is_store(model):

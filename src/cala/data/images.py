@@ -31,7 +31,7 @@ class ArrayPixels:
     def __len__(self) -> int:
         return len(self.index)
 
-    def image(self, row: int) -> Pixels:
+    def image(self, row: int, least: int | None = None) -> Pixels:
         return np.array(self.array[self.index[row]])
 
     def batches(self, rows: Rows, size: int) -> Iterator[Sequence[Pixels]]:
@@ -61,9 +61,10 @@ class FilePixels:
     def __len__(self) -> int:
         return len(self.paths)
 
-    def image(self, row: int) -> Pixels:
+    def image(self, row: int, least: int | None = None) -> Pixels:
+        """least : a side that is enough, as for `decode`"""
         path = self.paths[row]
-        return decode(path, max_pixels=self.max_pixels, digest=self.known.get(path))[0]
+        return decode(path, None, self.max_pixels, self.known.get(path), least)[0]
 
     def batches(self, rows: Rows, size: int) -> Iterator[Sequence[Pixels]]:
         images = in_order(self.image, rows.tolist())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -32,6 +33,7 @@ from cala.errors import InputError
 from cala.files import preview, reason, sha256, shown, write_text
 from cala.registry import check_choice
 
+OWN_SHARDS = re.compile(r"shard-\d{5,}\.safetensors|\.[\w.-]+\.[0-9a-f]{16}\.tmp")
 _SAME = ("encoder", "fingerprint", "transform", "tta", "images", "base", "fakes")
 """Entries of the provenance that all shards of a folder must share."""
 
@@ -139,8 +141,8 @@ class ShardWriter:
     def _sweep(self) -> None:
         """Delete shards and parts of shards that a killed writer had not entered yet."""
         kept = {shard.file for shard in self.manifest.shards}
-        for path in [*self.folder.glob("shard-*.safetensors"), *self.folder.glob(".*.tmp")]:
-            if path.name not in kept:
+        for path in self.folder.iterdir():
+            if OWN_SHARDS.fullmatch(path.name) and path.name not in kept:
                 with suppress(OSError):
                     path.unlink()
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from cala import storage
 from cala.errors import DamagedFile, InputError
-from cala.files import reason, shown
+from cala.files import read_whole, reason, shown
 
 SHARDS_SUFFIX = ".shards"
 MANIFEST, CLASSES = "manifest.json", "classes.json"
@@ -145,7 +145,7 @@ def read_classes(folder: Path, count: int) -> tuple[str, ...]:
     """The class names of a folder, by label."""
     path = folder / CLASSES
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(read_whole(path))
         if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
             raise ValueError("it is not a JSON list of strings")
         if len(set(found)) != count or len(found) != count:

@@ -24,6 +24,8 @@ from cala.encoders.transform import FILTERS, Transform
 from cala.errors import InputError, UnknownNameError
 from cala.extras import import_extra
 
+SAFE = {"trust_remote_code": False}  # a hub's own Python files are refused, not asked about
+
 
 def load_hf(name: str, device: torch.device | str = "cpu") -> Encoder:
     """Load `hf:NAME`."""
@@ -37,8 +39,8 @@ def load_hf(name: str, device: torch.device | str = "cpu") -> Encoder:
     files = "config.json, preprocessor_config.json and weights"
     fix = f"it needs a download, or a local folder with {files}"
     with wrap_errors(f"{uri} cannot be loaded", fix, "not_loaded"):
-        processor = transformers.AutoImageProcessor.from_pretrained(name, **backend)
-        model, info = transformers.AutoModel.from_pretrained(name, output_loading_info=True)
+        processor = transformers.AutoImageProcessor.from_pretrained(name, **backend, **SAFE)
+        model, info = transformers.AutoModel.from_pretrained(name, output_loading_info=True, **SAFE)
     module = Pooled(model, list(info["missing_keys"]), uri)
     transform = read_hf_processor(processor.to_dict(), uri)
     module.dim = probe(module, transform.size, uri)

@@ -16,7 +16,7 @@ from cala.data.cache import cache_folder
 from cala.data.download import retrieve
 from cala.encoders.registry import ENCODERS
 from cala.errors import DamagedFile, InputError
-from cala.files import reason, shown
+from cala.files import read_whole, reason, shown
 from cala.registry import check_choice
 
 INDEX = "index.json"
@@ -45,7 +45,7 @@ def read_index(source: str | None = None) -> tuple[str, Entries]:
 
 def _parsed(path: Path, source: str) -> tuple[str, Entries]:
     try:
-        found = json.loads(path.read_text("utf-8"))
+        found = json.loads(read_whole(path))
         entries: Entries = {str(name): dict(entry) for name, entry in found["encoders"].items()}
         for entry in entries.values():
             if not ("sha256" in entry or isinstance(entry["train"], str)):
@@ -53,7 +53,7 @@ def _parsed(path: Path, source: str) -> tuple[str, Entries]:
             if not re.fullmatch("[0-9a-f]{64}", entry.get("sha256", 64 * "0")):
                 raise ValueError("a sha256 is not 64 hexadecimal digits")
         return str(found.get("from") or ""), entries
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DamagedFile(shown(source), reason(error), "use the index of a release") from error
 
 

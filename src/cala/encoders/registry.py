@@ -46,6 +46,9 @@ ENCODERS: Registry[Callable[[Device], Encoder]] = Registry("encoder")
 LOADERS: Registry[Callable[[str, Device], Encoder]] = Registry("loader")
 """Prefixes of URIs: what follows `prefix:`, and a device -> encoder."""
 
+#: `size:S:` and `views:V:` before the name of an encoder.
+WRAPPERS = re.compile("(?:(?:size|views):[^:]*:)*")
+MOST_WRAPPERS = 4
 _RESNET, _MODULE = "cala.encoders.resnet", "cala.encoders.lite0_module"
 for _name, _where, _summary in (
     ("resnet20", f"{_RESNET}:resnet20", "ResNet-20 for 32×32 images, 64-d"),
@@ -152,6 +155,7 @@ def load_encoder(
 
     check_choice("engine", engine, ENGINES)
     name, place = os.fspath(uri), choose_device(device)
+    check_nesting(name)
 
     def load() -> Encoder:
         found = load_plain(name, place)
@@ -172,6 +176,13 @@ def load_encoder(
         from cala.encoders.torch_module import on_torch
 
     return on_torch(found, place)
+
+
+def check_nesting(uri: str) -> None:
+    """Raise for a URI that wraps an encoder again and again."""
+    if WRAPPERS.match(uri)[0].count(":") > 2 * MOST_WRAPPERS:  # type: ignore[index]
+        detail = f"{shown(uri[:60])}… repeats size: or views:"
+        raise InputError(detail, f"use at most {MOST_WRAPPERS} of them", field="encoder")
 
 
 def load_plain(uri: str, device: Device) -> Encoder:
@@ -205,7 +216,7 @@ def _memo(
     uri: str, views: int | None, fingerprint: str | None
 ) -> tuple[str, Sequence[Path]] | None:
     """What an encoder can be known by without loading it: a name and its files; None if nothing."""
-    inner = re.sub("^((size|views):[0-9]+:)*", "", uri)
+    inner = WRAPPERS.sub("", uri, count=1)
     given = f"encoder {__version__} {views} {uri}"
     places = [Path(inner), Path(inner, FILE), Path(fetched(inner) or "")]
     if inner in SHIPPED:
@@ -223,6 +234,7 @@ def _memo(
 def located(uri: str | os.PathLike[str]) -> str:
     """Return a URI that means the same in another working directory: paths become absolute."""
     text = os.fspath(uri)
+    check_nesting(text)
     prefix, _, rest = text.partition(":")
     if text in ENCODERS:
         return text

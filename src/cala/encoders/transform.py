@@ -72,6 +72,11 @@ class Transform:
             raise ValueError(f"mean and std need three numbers each, not {triples}")
         return cls(**{**fields, **triples})
 
+    @property
+    def least(self) -> int:
+        """The side above which a photo may be decoded smaller: embeddings hardly change."""
+        return 4 * self.resize
+
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -138,7 +143,7 @@ def prepare_rows(split: ImageSplit, rows: Sequence[int] | Rows, transform: Trans
     source = split.pixels
     if isinstance(source, ArrayPixels):
         return transform.stack(source.array[source.index[rows]])
-    return np.stack([transform.prepare(source.image(int(row))) for row in rows])
+    return np.stack([transform.prepare(source.image(int(row), transform.least)) for row in rows])
 
 
 def stack_rows(

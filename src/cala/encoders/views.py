@@ -6,6 +6,7 @@ Which view is which does not depend on their number: the first V of M are the V 
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -89,7 +90,7 @@ def at_most(encoder: Encoder, views: int) -> Encoder:
 def load_views(rest: str, device: Device = "cpu") -> Encoder:
     """Load `views:V:NAME`: an encoder of several views with the first V of them."""
     count, colon, name = rest.partition(":")
-    if not (count.isdecimal() and colon and name):
+    if not (re.fullmatch("[0-9]{1,4}", count) and colon and name):
         detail = f"views:{rest} is not views:V:NAME"
         raise InputError(detail, "write it as views:1:bases/savc", field="encoder")
     encoder = load_plain(name, device)

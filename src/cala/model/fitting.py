@@ -20,6 +20,7 @@ from cala.errors import BaseQueryWarning, FallbackWarning, InputError
 from cala.estimator.growing import GrowingClassifier
 from cala.files import counted, reason, shown
 from cala.heads import HEADS
+from cala.heads.checks import check_number
 from cala.heads.factory import split_name, takes_parts
 from cala.model.kept import MOST_KEPT, KeptPhotos
 from cala.model.model import Model, check_limits
@@ -33,7 +34,14 @@ from cala.model.photos import (
 )
 from cala.model.thumbnails import write_thumbnails
 from cala.model.trust import remember_trusted
-from cala.model.version import EncoderCard, ModelVersion, Note, PhotoIndex, check_name
+from cala.model.version import (
+    MOST_SHOT_VIEWS,
+    EncoderCard,
+    ModelVersion,
+    Note,
+    PhotoIndex,
+    check_name,
+)
 from cala.registry import check_choice
 from cala.store import Store
 
@@ -284,6 +292,7 @@ def _check(
             "use it with `cala run`, or choose another method, such as cala-plus",
             field="method",
         )
+    check_number("shot_views", shot_views, 0, MOST_SHOT_VIEWS, whole=True)
     if shot_views and fakes == "feature":
         detail = "--shot-views needs fake classes that are mixed from images"
         raise InputError(detail, "omit --fakes feature", field="shot_views")

@@ -64,7 +64,7 @@ class Model:
     Parameters
     ----------
     path : path-like
-        The folder that `fit` made.
+        The folder that `fit` made, or `hf://user/name[@revision]`, a model of the Hugging Face hub.
     encoder : str, path-like or Encoder, optional
         Only if the encoder that the model names has moved; its fingerprint must match.
     device : str, default="cpu"
@@ -98,7 +98,7 @@ class Model:
         trust_encoder: str | None = None,
     ) -> None:
         check_choice("engine", engine, ENGINES)
-        self.store = Store(Path(path))
+        self.store = _store(Path(path))
         self.device, self.engine = device, engine
         self._given, self._trusted = encoder, trust_encoder
         self._encoder: Encoder | None = None
@@ -463,7 +463,8 @@ class Model:
         return self.reload()
 
     def _drop_thumbnails(self) -> None:
-        with suppress(CalaError, OSError):  # the change has happened, whatever comes of this
+        # The change has happened, whatever comes of this; a version of others' may lack a field.
+        with suppress(CalaError, OSError, KeyError):
             drop_thumbnails(self.path, self.store.reachable("photos"))
 
     # Questions
@@ -536,6 +537,48 @@ class Model:
         from importlib import import_module  # a room above this one, which needs torch
 
         return import_module("cala.export").export_onnx(self, Path(path), force=force)
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        private: bool | None = None,
+        revision: str | None = None,
+        token: str | None = None,
+        thumbnails: bool = False,
+        message: str | None = None,
+    ) -> str:
+        """Upload the model to the Hugging Face hub, with a card that says what it knows.
+
+        Parameters
+        ----------
+        repo_id : str
+            The repository, such as "user/birds"; it is created if it does not exist.
+        private : bool, optional
+            Whether a new repository is private. Default: what your account says.
+        revision : str, optional
+            The branch, created if it does not exist. Default: main.
+        token : str, optional
+            Default: that of `hf auth login`, or HF_TOKEN.
+        thumbnails : bool, default=False
+            Upload small copies of the photos and the names of their files too. Default: neither.
+        message : str, optional
+            What the commit says.
+
+        Returns
+        -------
+        str
+            The address of the commit.
+
+        Examples
+        --------
+        >>> cala.load("birds").push_to_hub("user/birds", private=True)  # doctest: +SKIP
+        'https://huggingface.co/user/birds/commit/…'
+        """
+        from cala.model.hub import push
+
+        how: dict[str, Any] = {"private": private, "revision": revision, "token": token}
+        return push(self.store, repo_id, thumbnails=thumbnails, message=message, **how)
 
     def explain(
         self,
@@ -684,7 +727,8 @@ def load(
     Parameters
     ----------
     path : path-like
-        The folder that `fit` made.
+        The folder that `fit` made, or `hf://user/name[@revision]`, a model of the Hugging Face hub,
+        which is downloaded and can be asked but not changed.
     encoder : str, path-like or Encoder, optional
         Only if the encoder that the model names has moved.
     device : str, default="cpu"
@@ -705,6 +749,14 @@ def load(
     """
     given: dict[str, Any] = {"encoder": encoder, "trust_encoder": trust_encoder}
     return Model(path, device=device, engine=engine, **given)
+
+
+def _store(path: Path) -> Store:
+    if not path.as_posix().startswith("hf:/"):
+        return Store(path)
+    from cala.model.hub import downloaded
+
+    return downloaded(path.as_posix())
 
 
 #: Limits of options; a fraction is below 1, since `1` is almost always meant as 1 %.

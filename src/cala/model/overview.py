@@ -96,9 +96,17 @@ def described(journal: list[dict[str, Any]]) -> list[tuple[dict[str, Any], str]]
 
 
 def _words(entry: dict[str, Any]) -> str:
-    """One line about a change.
+    """One line about a change; a journal that was edited may hold anything."""
+    try:
+        return _told(entry)
+    except (TypeError, ValueError):
+        return str(entry["action"])
 
-    >>> _words({"action": "add", "classes": {"kingfisher": 5}})
+
+def _told(entry: dict[str, Any]) -> str:
+    """What was changed.
+
+    >>> _told({"action": "add", "classes": {"kingfisher": 5}})
     'add kingfisher (5 photos)'
     """
     action, counts = entry["action"], entry.get("classes")
@@ -111,6 +119,8 @@ def _words(entry: dict[str, Any]) -> str:
         return f"forget {entry['photo']} of {entry.get('class')}"
     if action == "forget":
         return f"forget {entry.get('class')}"
+    if action == "annotate":
+        return "annotation noted, nothing changed"
     if action == "reject":
         return f"reject {entry.get('photos')} photos"
     if action == "merge":

@@ -43,7 +43,7 @@ class MemoryPixels:
     def __len__(self) -> int:
         return len(self.images)
 
-    def image(self, row: int) -> Pixels:
+    def image(self, row: int, least: int | None = None) -> Pixels:
         return self.images[row]
 
     def batches(self, rows: Rows, size: int) -> Iterator[Sequence[Pixels]]:

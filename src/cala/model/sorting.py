@@ -13,10 +13,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
+from cala.data.formats import SUFFIXES
 from cala.data.image_scan import UNREADABLE, digests
 from cala.data.listing import below
 from cala.errors import InputError
-from cala.files import quoted, reason, sha256, shown, write_text
+from cala.files import (
+    make_folder,
+    quoted,
+    read_whole,
+    reason,
+    sha256,
+    shown,
+    sync_folder,
+    write_text,
+)
 from cala.model.prediction import Prediction
 from cala.store import is_store
 
@@ -77,7 +87,7 @@ def sort_photos(
     _check_folders(out, folders.values())
     if not dry_run and plan:
         try:
-            out.mkdir(parents=True, exist_ok=True)
+            make_folder(out)
             _write_manifest(out, [*before, *plan])
             for one in plan:
                 _place(Path(one.source), out / one.target, action)
@@ -161,14 +171,16 @@ def _take_back(source: Path, target: Path, digest: str) -> str:
             return "another file has its old place"
         target.unlink()
         return ""
-    source.parent.mkdir(parents=True, exist_ok=True)
+    if source.suffix.lower() not in SUFFIXES:  # a manifest of others' could name any file
+        return "its old name is not that of a photo"
+    make_folder(source.parent)
     _place(target, source, "move")
     return ""
 
 
 def _place(source: Path, target: Path, action: str) -> None:
     """Copy, link or move a file; an existing target is an error."""
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     if action == "copy":
         _copy(source, target)
     elif action == "link":
@@ -180,6 +192,7 @@ def _place(source: Path, target: Path, action: str) -> None:
             raise
         except OSError:  # another disk, or one without hard links
             _copy(source, target)
+        sync_folder(target.parent)  # else a power cut could take both names
         source.unlink()
 
 
@@ -227,14 +240,14 @@ def _write_manifest(out: Path, entries: Sequence[Sorted]) -> None:
 
 def _manifest(out: Path) -> list[Sorted]:
     try:
-        found: Any = json.loads((out / MANIFEST).read_text())
+        found: Any = json.loads(read_whole(out / MANIFEST))
         if found["format"] != FORMAT:
             raise ValueError(f"format {found['format']}")
         entries = [Sorted(**one) for one in found["photos"]]
         if not all(isinstance(v, str) for e in entries for v in (e.source, e.target, e.sha256)):
             raise ValueError("a path is missing")
         return entries
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(
             f"{shown(out / MANIFEST)} cannot be used ({reason(error)})",
             "choose another folder",

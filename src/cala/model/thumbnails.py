@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Mapping
-from itertools import chain
 from pathlib import Path
 
 from PIL import Image
 
 from cala.data.decoding import Pixels
+from cala.data.image_scan import in_order
 from cala.data.images import ImageSplit
 from cala.files import write_bytes
 from cala.store.files import Group, check_not_linked, delete_own, own_files
@@ -17,16 +17,15 @@ from cala.store.files import Group, check_not_linked, delete_own, own_files
 FOLDER = "thumbnails"
 OWN = own_files(r"[0-9a-f]{64}\.jpg")
 SIDE = 160
-BATCH = 64
 
 
 def write_thumbnails(model: Path, split: ImageSplit) -> None:
     """One JPEG per photo that has none yet, called after the photo's digest."""
     digests = split.digests()
     lacking = [i for i, digest in enumerate(digests) if not thumbnail(model, digest).exists()]
-    images = chain.from_iterable(split.batches(BATCH, lacking) if lacking else ())
-    for row, pixels in zip(lacking, images, strict=True):
-        put_thumbnails(model, {digests[row]: small_copy(pixels)})
+    copies = in_order(lambda row: small_copy(split.pixels.image(row, 4 * SIDE)), lacking)
+    for row, copy in zip(lacking, copies, strict=True):
+        put_thumbnails(model, {digests[row]: copy})
 
 
 def has_thumbnails(model: Path) -> bool:

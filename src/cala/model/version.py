@@ -7,8 +7,8 @@ import difflib
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,9 @@ GROWING = (
 KEPT = ("embeddings", "embeddings_new")  # of photos of known and of new classes
 FEWEST_NEW = 10  # photos since `fit` from which on it may pay to refit
 GROUPS = ("base", "classes", "photos", *KEPT)
+INFINITE = ("best", "delta", "end", "high", "low", "scores")  # arrays in which infinity has a place
+LONGEST_CLASS = 200  # characters of a name
+MOST_SHOT_VIEWS = 1000
 
 Features = NDArray[np.float32]
 
@@ -365,6 +368,7 @@ class ModelVersion:
             card, photos, texts = meta["encoder"], groups["photos"], meta["notes"]
             codes = meta.get("note_codes", ["note"] * len(texts))
             state = {**meta["classifier"], "tensors": {**groups["base"], **groups["classes"]}}
+            _check_numbers(state["tensors"])
             found = cls(
                 classifier=restore_classifier(state),
                 photos=PhotoIndex(photos["digest"], photos["owner"]),
@@ -397,19 +401,36 @@ class ModelVersion:
             and isinstance(card.uri, str)
             and isinstance(card.fingerprint, str)
             and card.dim == head.dim
-            and isinstance(card.shot_views, int)
-            and card.tta in TTA
+            and type(card.dim) is int
+            and type(card.shot_views) is int
+            and 0 <= card.shot_views <= MOST_SHOT_VIEWS
+            and meta["encoder"]["tta"] in TTA
+            and all(isinstance(word, str) for note in self.notes for word in astuple(note))
             and 0 <= self.reject < 1
             and set(self.former.values()) <= set(self.names)
             and not set(self.former) & set(self.names)
             and self.photos.digest.shape == (len(self.photos), 32)
             and self.kept.digest.shape == (len(self.kept), 32)
             and self.kept.rows.shape == (len(self.kept), card.dim)
+            and np.isfinite(self.kept.rows).all()
             and len(self.columns_kept()) == len(self.kept)
             and len(head.logits(np.ones((1, head.dim), head.dtype))[0]) == len(own)
         )
         if not fits:
             raise ValueError("its parts do not fit together")
+
+
+def _check_numbers(arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Raise for numbers that no classifier has: every answer would be wrong."""
+    for name, array in arrays.items():
+        part = name.rpartition(".")[2]
+        if name.endswith((".curve.base", ".curve.novel")):
+            continue  # a curve of too few images
+        wrong = np.isnan(array) if part in INFINITE else ~np.isfinite(array)
+        if part == "counts":
+            wrong |= array < 1
+        if wrong.any():
+            raise ValueError(f"{shown(name)} holds {array[wrong][0]}")
 
 
 def _folded(name: str) -> str:
@@ -421,12 +442,22 @@ def plain_name(given: Any) -> str:
     return unicodedata.normalize("NFC", given).strip() if isinstance(given, str) else ""
 
 
+def _seen(name: str) -> str:
+    """What a reader sees of a name: invisible characters and other forms of letters are gone."""
+    folded = unicodedata.normalize("NFKC", name).casefold()
+    return "".join(c for c in folded if unicodedata.category(c) not in ("Cf", "Cc")).strip()
+
+
 def check_name(given: Any) -> str:
     """The plain name that a class gets; one that would mislead is refused."""
     name = plain_name(given)
-    if not any(c.isprintable() and not c.isspace() for c in name) or "\0" in name:
+    if len(name) > LONGEST_CLASS:
+        detail = f"the name of a class has {len(name):,} characters"
+        raise InputError(detail, f"use at most {LONGEST_CLASS}", field="name")
+    letters = any(c.isprintable() and not c.isspace() for c in name)
+    if not letters or "\0" in name or any("\ud800" <= c <= "\udbff" for c in name):
         raise InputError(f"a class cannot be called {given!r}", "use letters", field="name")
-    if name.casefold() == UNKNOWN:
+    if _seen(name) == UNKNOWN:
         raise InputError(
             f"a class cannot be called '{UNKNOWN}', which stands for photos that fit no class",
             "choose another name",

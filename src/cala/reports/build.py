@@ -11,7 +11,7 @@ from typing import Any
 
 from cala.errors import InputError
 from cala.extras import needs
-from cala.files import reason, shown, stamp, write_text
+from cala.files import read_whole, reason, shown, stamp, write_text
 from cala.records import find_runs
 from cala.reports.runs import load_run
 
@@ -54,7 +54,8 @@ def make_report(paths: list[Path], out: Path, images: Path | None = None) -> Rep
     notes, files_now, headlines = assemble([load_run(path) for path in runs], out, images)
     report = Report(out / "report.html", notes, files_now, headlines)
     for stale in set(files) - set(report.files):
-        if str(Path(stale).parent) in _FOLDERS:  # never outside, whatever report.json says
+        folder = Path(stale).parent  # never outside, whatever report.json says
+        if str(folder) in _FOLDERS and not (out / folder).is_symlink():
             (out / stale).unlink(missing_ok=True)
     report.seconds = time.monotonic() - start
     manifest = {"inputs": digest, "files": files_now, "notes": notes, "headlines": headlines}
@@ -81,7 +82,7 @@ def _digest(runs: list[Path], images: Path | None) -> str:
 
 def _read_manifest(out: Path) -> dict[str, Any]:
     try:
-        found = json.loads((out / "report.json").read_text("utf-8"))
+        found = json.loads(read_whole(out / "report.json"))
     except (OSError, ValueError, RecursionError):
         return {}
     lists = ("files", "notes", "headlines")

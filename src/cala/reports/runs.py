@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cala import storage
 from cala.errors import DamagedFile, InputError
-from cala.files import reason, shown
+from cala.files import read_whole, reason, shown
 from cala.metrics import TradeOff, trade_off_from_switches
 from cala.records import Record, StoredRun, finished, is_rate, read_run
 
@@ -180,7 +180,7 @@ def _optional(run: Run, name: str, parse: Callable[[dict[str, Any]], dict[str, T
     if not path.exists():
         return {}
     try:
-        return parse(json.loads(path.read_text("utf-8")))
+        return parse(json.loads(read_whole(path)))
     except (OSError, ArithmeticError, LookupError, ValueError, TypeError, AttributeError,
             RecursionError) as error:  # fmt: skip
         run.notes.append(f"{name} cannot be read ({reason(error)}); it is left out.")

@@ -27,7 +27,7 @@ from typing import Any
 from cala import storage
 from cala.core.rows import Array
 from cala.errors import DamagedFile, InputError
-from cala.files import sha256, sha256_of, shown, write_bytes
+from cala.files import check_size, sha256, sha256_of, shown, write_bytes
 from cala.storage import FILE_KINDS, json_object, newer
 
 FORMAT, FIX = FILE_KINDS["model"].version, FILE_KINDS["model"].fix
@@ -70,7 +70,9 @@ def delete_own(folder: Path, own: re.Pattern[str], keep: Container[str] = ()) ->
 def write_document(path: Path, document: Document) -> None:
     """Write it in one step, with its checksum."""
     sealed = {**document, "checksum": _checksum(document)}
-    write_bytes(path, json.dumps(sealed, indent=1).encode())
+    data = json.dumps(sealed, indent=1).encode()
+    check_size(path, len(data))  # rather refused than written and never read again
+    write_bytes(path, data)
 
 
 def read_document(path: Path) -> Document:
@@ -104,12 +106,15 @@ def _is_sound(found: Document) -> bool:
         found["version"],
         *undo,
         *redo,
+        *(found[name] for name in ("like", "origin") if found.get(name) is not None),
         *(line["version"] for line in journal),
+        *(line["of"] for line in journal if "of" in line),
+        *(version for line in journal for version in line.get("also", ())),
     ]
     return (
         all(isinstance(value, list) for value in lists)
-        and all(type(number) is int and number > 0 for number in numbers)
-        and all(isinstance(line["action"], str) for line in journal)
+        and all(type(number) is int and 0 < number < 1 << 53 for number in numbers)
+        and all(isinstance(line[name], str) for line in journal for name in ("action", "time"))
         and isinstance(found["meta"], dict)
         and all(re.fullmatch("[0-9a-f]{64}", name) for name in found["blobs"].values())
     )
@@ -126,8 +131,16 @@ def write_blob(folder: Path, arrays: Group) -> str:
 
 
 def read_blob(folder: Path, name: str) -> Group:
-    """Read the group of that name and check every byte of it; 0.1 wrote no header."""
+    """Read the group of that name and check every byte of it; 0.1 wrote no header.
+
+    A fault of the disk is an OSError, as for documents.
+    """
     path = folder / f"{name}{_SUFFIX}"
     if sha256(path) != name:
         raise DamagedFile(shown(path), "wrong checksum: a byte changed", FIX)
-    return storage.read(path, "model", old=lambda header: {}, check=False)[1]
+    try:
+        return storage.read(path, "model", old=lambda header: {}, check=False)[1]
+    except InputError as error:
+        if isinstance(error.__cause__, OSError):
+            raise error.__cause__ from None
+        raise

@@ -21,7 +21,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from cala.errors import DamagedFile, InputError, StateError
-from cala.files import quoted, reason, shown, sync_folder
+from cala.files import make_folder, quoted, reason, shown, sync_folder
 from cala.store.files import (
     BLOBS,
     FIELDS,
@@ -64,7 +64,7 @@ class Content:
 class JournalEntry:
     """One line of the journal.
 
-    action : fit, add, forget, rename, reject, tune, refit, undo, redo, recover
+    action : fit, add, annotate, forget, rename, reject, tune, refit, undo, redo, recover
     details : such as {"classes": {"kingfisher": 5}}
     """
 
@@ -219,8 +219,7 @@ class Store:
         """Make the folder with version 1; refuse where there is something already."""
         self.check_free()
         with self._writing():
-            self.path.mkdir(parents=True, exist_ok=True)
-            sync_folder(self.path.parent)
+            make_folder(self.path)
             with self._locked():
                 self.check_free()
                 return self._write(content, entry, {"version": 0, "journal": [], "undo": []})
@@ -369,6 +368,8 @@ class Store:
         """Make a document the version after `before`, and delete what no version needs."""
         version = before["version"] + 1
         journal = [*before["journal"], entry.dated(version)]
+        for line in journal[:-UNDO_STEPS]:  # else it grows without end, in every version
+            line.pop("sha256", None)
         new = {**document, "version": version, "journal": journal, "undo": undo, "redo": redo}
         write_document(self.path / CURRENT, new)  # from here on the change has happened
         with suppress(OSError, InputError):

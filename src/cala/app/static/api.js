@@ -1,6 +1,7 @@
 // One way to the service: a token if there is one, problems as errors, progress of uploads.
 
 import { byId, show } from "./dom.js";
+import { hasText, t } from "./texts.js";
 
 let token = sessionStorage.getItem("cala-token") || "";
 let askToken = async () => "";
@@ -8,15 +9,19 @@ let lost = false;
 
 export class Problem extends Error {
   constructor(status, body) {
-    super(body.detail || `the service answered ${status}`);
+    super(body.detail || t("error.status", { status }));
     Object.assign(this, { status, code: body.code || "error", field: body.field, fix: body.fix, image: body.image });
   }
-  get words() { return this.fix ? `${this.message} – ${this.fix}` : this.message; }
+  // Known codes have words of their own; what the service says besides is meant for programs too.
+  get words() {
+    const known = `error.${this.code}`;
+    if (hasText(known)) return t(known, { detail: this.message });
+    return this.fix ? `${this.message} – ${this.fix}` : this.message;
+  }
 }
 
 export class Lost extends Error {
-  constructor() { super("The connection is lost."); this.code = "lost"; }
-  get words() { return "The service cannot be reached. Nothing was lost here: try again when it is back."; }
+  constructor() { super(t("lost")); this.code = "lost"; }
 }
 
 export const words = (error) => error.words || String(error.message || error);
@@ -62,7 +67,7 @@ function once(method, path, { json, form, key, progress, signal, blob }) {
       connected();
       let body = request.response;
       if (!blob) {
-        try { body = JSON.parse(request.response || "{}"); } catch { body = { detail: "the answer cannot be read" }; }
+        try { body = JSON.parse(request.response || "{}"); } catch { body = { detail: t("error.unreadable") }; }
       }
       resolve({ status: request.status, body: blob && request.status >= 400 ? {} : body });
     });
@@ -79,7 +84,7 @@ function once(method, path, { json, form, key, progress, signal, blob }) {
 function disconnected() {
   if (lost) return;
   lost = true;
-  show(byId("lost"), "The service cannot be reached. This page tries again by itself.");
+  show(byId("lost"), t("lost.banner"));
   const again = async () => {
     try {
       await fetch("/healthz", { cache: "no-store" });

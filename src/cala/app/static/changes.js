@@ -3,6 +3,7 @@
 import { call, words } from "./api.js";
 import { byId, el, fill, say } from "./dom.js";
 import { refresh } from "./state.js";
+import { t } from "./texts.js";
 
 const SHOWN = 20000; // milliseconds
 let fade = 0;
@@ -10,11 +11,11 @@ let fade = 0;
 // follow : called with true when it is undone, with false when it is done again
 export async function changed(text, follow = () => {}) {
   const model = await refresh();
-  told(text, "Undo", async () => {
+  told(text, t("undo"), async () => {
     await call("POST", `/v1/undo?version=${model.version}`);
     follow(true);
     const now = await refresh();
-    told(`Undone: ${text}`, "Redo", async () => {
+    told(t("change.undone", { what: text }), t("redo"), async () => {
       await call("POST", `/v1/redo?version=${now.version}`);
       follow(false);
       await changed(text, follow);
@@ -37,11 +38,11 @@ function told(text, name, act) {
     },
   }, name);
   fill(bar, el("span", {}, text), act ? button : null,
-    el("button", { type: "button", class: "small", "aria-label": "Close this message", onclick: () => shown(false) }, "×"));
+    el("button", { type: "button", class: "small", "aria-label": t("change.close"), onclick: () => shown(false) }, "×"));
   shown(true);
   clearTimeout(fade);
   fade = setTimeout(() => { if (!bar.contains(document.activeElement)) shown(false); }, SHOWN);
-  say(act ? `${text}. ${name} is at the end of the page.` : text);
+  say(act ? t("change.said", { what: text, button: name }) : text);
 }
 
 export const trouble = (error) => told(words(error), "", null);

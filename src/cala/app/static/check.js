@@ -1,20 +1,22 @@
 // Check: labelled photos are sent a few at a time, judged together, and every operating point can be tried.
 
 import { call, face, words } from "./api.js";
-import { byId, counted, el, fill, percent, say, show } from "./dom.js";
+import { byId, el, fill, percent, photosOf, say, show } from "./dom.js";
 import { dropPlace } from "./drop.js";
 import { labelledPhotos } from "./labelled.js";
 import { mayTeach, refresh, tooLarge } from "./state.js";
-import { curve, judge, points, pointOf } from "./trade_off.js";
+import { number, t } from "./texts.js";
+import { certain, curve, judge, points, pointOf } from "./trade_off.js";
 
 const MOST = 2000; // more go as a zip file
 const TOGETHER = 4;
 const WRONG = 24; // photos that went wrong, shown at a time
+const FEW = 20; // photos, below which nothing can be told, as for `cala fit`
 let stop = null;
 
 export function check() {
   dropPlace(byId("check-drop"), {
-    id: "check", text: "Drop a folder or a zip file of labelled photos here", folder: true, zip: true, camera: false, take: run,
+    id: "check", text: t("drop.labelled"), folder: true, zip: true, camera: false, take: run,
   });
   byId("check-stop").addEventListener("click", () => stop && stop.abort());
 }
@@ -46,23 +48,23 @@ function progress(share, text) {
 function sendZip(file, signal) {
   const form = new FormData();
   form.append("archive", file, "archive.zip");
-  progress(0, "Sending the archive …");
+  progress(0, t("check.sending-zip", { share: percent(0) }));
   return call("POST", "/v1/evaluate", {
     form, signal,
-    progress: (share) => (share < 1 ? progress(share, `Sending the archive, ${percent(share)}`) : progress(null, "Looking at its photos …")),
+    progress: (share) => (share < 1 ? progress(share, t("check.sending-zip", { share: percent(share) })) : progress(null, t("check.looking"))),
   });
 }
 
 async function sendPhotos(files, signal) {
   const found = labelledPhotos(files);
   let labelled = found.photos;
-  if (labelled.length > MOST) throw new Error(`There are ${labelled.length} photos. Give at most ${MOST}, or a zip file.`);
+  if (labelled.length > MOST) throw new Error(t("check.most", { n: labelled.length, most: MOST }));
   const named = [];
   const bad = labelled.filter((one) => tooLarge(one.file)).map((one) => ({ image: one.file.name }));
   labelled = labelled.filter((one) => !tooLarge(one.file));
   for (let start = 0; start < labelled.length; start += TOGETHER) {
     const part = labelled.slice(start, start + TOGETHER);
-    progress(start / labelled.length, `${start} of ${labelled.length} photos looked at`);
+    progress(start / labelled.length, t("check.looked", { done: start, photos: photosOf(labelled.length) }));
     const form = new FormData();
     part.forEach((one, place) => form.append("images", one.file, String(place)));
     let answers = { predictions: [], errors: [] };
@@ -75,8 +77,8 @@ async function sendPhotos(files, signal) {
     answers.predictions.forEach((answer) => named.push({ id: answer.id, label: part[Number(answer.image)].label, name: part[Number(answer.image)].file.name }));
     bad.push(...answers.errors.map((error) => ({ ...error, image: part[Number(error.image)].file.name })));
   }
-  if (!named.length) throw new Error(`None of the ${labelled.length} photos can be read.`);
-  progress(1, "Judging …");
+  if (!named.length) throw new Error(t("check.none-read", { n: labelled.length }));
+  progress(1, t("check.judging"));
   const judged = await call("POST", "/v1/evaluate", { json: { images: named }, signal });
   judged.errors.push(...bad);
   judged.others = found.others;
@@ -86,25 +88,26 @@ async function sendPhotos(files, signal) {
 function tell(found) {
   const result = byId("check-result");
   const notes = [];
-  if (found.learned_from) notes.push(`${counted(found.learned_from, "photo")} of these taught the model: the numbers are too good.`);
-  if (found.errors.length) notes.push(`${counted(found.errors.length, "photo")} could not be read, such as ${found.errors[0].image}.`);
-  if (found.others) notes.push(`${counted(found.others, "file")} left out, not photos.`);
+  if (found.learned_from) notes.push(t("check.learned-from", { n: found.learned_from }));
+  if (found.errors.length) notes.push(t("check.unread", { n: found.errors.length, name: found.errors[0].image }));
+  if (found.others) notes.push(t("files-left-out", { n: found.others }));
   const strange = found.unknown.strange_photos;
+  if (found.photos && found.photos < FEW) notes.push(t("check.few", { n: found.photos }));
   fill(result,
-    el("h3", {}, counted(found.photos + strange, "photo")),
+    el("h3", {}, photosOf(found.photos + strange)),
     notes.map((text) => el("p", { class: "note" }, text)),
     el("div", { id: "check-live" }),
-    strange ? el("p", {}, `None of your classes: ${named(found.strangers)}. ${percent(found.unknown.strange)} of these ${counted(strange, "photo")} are called unknown, as they should be.`) : null,
-    el("details", {}, el("summary", {}, "Every class"),
-      el("div", { class: "scroll" }, table(["class", "photos", "right"], found.classes.map((one) => [one.name, one.photos, percent(one.right / one.photos)])))));
+    strange ? el("p", {}, t("check.strangers", { names: named(found.strangers), share: percent(found.unknown.strange), n: strange })) : null,
+    el("details", {}, el("summary", {}, t("check.every-class")),
+      el("div", { class: "scroll" }, table([t("check.class"), t("check.photos"), t("check.right")], found.classes.map((one) => [one.name, one.photos, percent(one.right / one.photos)])))));
   live(found.trade_off);
   refresh().catch(() => {}); // others may have taught meanwhile
-  say(`Checked ${counted(found.photos, "photo")}: ${percent(found.accuracy)} right.`);
+  say(t("check.said", { photos: photosOf(found.photos), share: percent(found.accuracy) }));
   result.focus();
 }
 
 function named(strangers) {
-  const some = Object.entries(strangers).slice(0, 10).map(([name, count]) => `${name} (${count})`);
+  const some = Object.entries(strangers).slice(0, 10).map(([name, count]) => `${name} (${number(count)})`);
   return some.join(", ") + (Object.keys(strangers).length > 10 ? ", …" : "");
 }
 
@@ -120,23 +123,24 @@ function live(data) {
   const all = points(data);
   const tested = data.true.some((place) => place >= data.n_known);
   const start = pointOf(all, data.delta);
-  const numbers = el("div", { class: "numbers", role: "group", "aria-label": "Accuracy" });
+  const numbers = el("div", { class: "numbers", role: "group", "aria-label": t("check.accuracy") });
   const confusion = el("div");
   const favours = el("p", { id: "check-words", role: "status" });
-  let more = WRONG;
   const drawing = curve(data, all);
   const slider = el("input", { type: "range", id: "check-slider", min: 0, max: all.length - 1, step: 1, "aria-describedby": "check-words" });
   slider.value = start;
   const before = judge(data, data.delta);
-  const keep = el("button", { type: "button", class: "main", disabled: true }, "Keep this");
+  const keep = el("button", { type: "button", class: "main", disabled: true }, t("check.keep"));
   const said = el("p", { class: "hint", role: "status" });
   const draw = () => {
     const place = Number(slider.value);
     const now = judge(data, place === start ? data.delta : all[place]);
-    fill(numbers, tile("all photos right", now.all), tested ? [tile("of old classes", now.known), tile("of new classes", now.new)] : null);
-    fill(confusion, wrong(data, now, more, () => { more += WRONG; draw(); }),
-      now.mistakes.length ? el("details", {}, el("summary", {}, "Most frequent mistakes"),
-        el("div", { class: "scroll" }, table(["photos of", "taken for", "how often"], now.mistakes))) : null);
+    fill(numbers, tile(t("check.all-right"), now.all),
+      tested ? [tile(t("check.of-old"), now.known), tile(t("check.of-new"), now.new)] : null,
+      now.answered.right === now.all.right ? null : tile(t("check.answered"), now.answered));
+    fill(confusion, wrong(data, now),
+      now.mistakes.length ? el("details", {}, el("summary", {}, t("check.mistakes")),
+        el("div", { class: "scroll" }, table([t("check.photos-of"), t("check.taken-for"), t("check.how-often")], now.mistakes))) : null);
     drawing.move(now);
     favours.textContent = inWords(place - start, before, now);
     slider.setAttribute("aria-valuetext", favours.textContent);
@@ -150,7 +154,7 @@ function live(data) {
       data.delta = all[Number(slider.value)];
       await refresh();
       live(data);
-      byId("check-kept").textContent = "Kept. It was chosen on these photos, so expect a little less on others; Undo is under Classes.";
+      byId("check-kept").textContent = t("check.kept");
       byId("check-slider").focus();
     } catch (error) { said.textContent = words(error); }
   });
@@ -158,37 +162,53 @@ function live(data) {
   const movable = all.length > 1 && tested;
   fill(byId("check-live"), numbers,
     movable ? el("div", { class: "card" },
-      el("label", { for: "check-slider" }, "Favour old or new classes"), slider,
-      el("div", { class: "ends" }, el("span", {}, "old classes"), el("span", {}, "new classes")),
+      el("label", { for: "check-slider" }, t("check.favour")), slider,
+      el("div", { class: "ends" }, el("span", {}, t("check.old")), el("span", {}, t("check.new"))),
       favours, mayTeach() ? keep : null, said,
-      el("details", {}, el("summary", {}, "As a curve"), drawing.node))
-      : el("p", { class: "hint" }, data.classes.length === data.n_known ? "Once you have taught new classes, you can choose here how far to favour them."
-        : "None of these photos shows a new class, so there is nothing to choose between old and new ones."),
+      el("details", {}, el("summary", {}, t("check.curve")), drawing.node))
+      : el("p", { class: "hint" }, data.classes.length === data.n_known ? t("check.no-new")
+        : t("check.none-new")),
     confusion);
   draw();
 }
 
-const tile = (name, share) => el("div", {}, el("b", {}, percent(share)), el("small", {}, name));
+function tile(name, count) {
+  const { share, low, high } = certain(count);
+  const likely = t("check.likely", { low: Math.floor(100 * low), high: Math.ceil(100 * high) });
+  return el("div", {}, el("b", {}, percent(share)), el("small", {}, name), el("br"),
+    el("small", {}, `${t("check.count", { right: count.right, n: count.photos })}${count.photos < FEW ? "" : `; ${likely}`}`));
+}
 
 // What moving the slider means, counted in photos.
 function inWords(moved, before, now) {
-  if (!moved) return "As the model is now.";
-  const more = (kind, name) => {
+  if (!moved) return t("check.as-now");
+  const more = (kind, side) => {
     const gain = now.cells[kind][0] - before.cells[kind][0];
-    return gain ? `${counted(Math.abs(gain), "photo")} of ${name} classes ${gain > 0 ? "more" : "fewer"} right` : "";
+    return gain ? t(`check.${side}-${gain > 0 ? "more" : "fewer"}`, { n: Math.abs(gain) }) : "";
   };
   const parts = [more("new", "new"), more("known", "old")].filter(Boolean);
-  return `Favours ${moved > 0 ? "new" : "old"} classes more than now: ${parts.join(", ") || "the same number of photos right"}.`;
+  return t(moved > 0 ? "check.favours-new" : "check.favours-old", { what: parts.join(", ") || t("check.same") });
 }
 
 // The photos that went wrong, as pictures: one sees whether the label or the answer is wrong.
-function wrong(data, now, most, showMore) {
-  if (!now.wrong.length) return el("p", {}, "No photo went wrong.");
-  return [el("h3", {}, `${counted(now.wrong.length, "photo")} went wrong`),
-    el("ul", { class: "tiles", id: "check-wrong" }, now.wrong.slice(0, most).map(([photo, taken]) => el("li", {},
-      face(data.id[photo], data.classes[data.true[photo]]),
-      el("span", {}, "taken for ", el("b", {}, data.classes[taken])), el("br"),
-      el("span", {}, `labelled ${data.classes[data.true[photo]]}`), el("br"),
-      el("span", { class: "file" }, data.image[photo])))),
-    now.wrong.length > most ? el("button", { type: "button", onclick: showMore }, "Show more") : null];
+function wrong(data, now) {
+  const kinds = Object.entries(now.wrong).filter(([, photos]) => photos.length);
+  if (!kinds.length) return el("p", {}, t("check.no-wrong"));
+  return el("div", { id: "check-wrong" }, kinds.map(([kind, photos]) => {
+    const tiles = el("ul", { class: "tiles" });
+    const more = el("button", { type: "button", onclick: () => showMore() }, t("show-more"));
+    const showMore = () => {
+      const there = tiles.children.length;
+      tiles.append(...photos.slice(there, there + WRONG).map((photo) => mistaken(data, kind, photo)));
+      more.hidden = tiles.children.length === photos.length;
+    };
+    showMore();
+    return [el("h3", {}, t(`check.wrong-${kind}`, { n: photos.length })), tiles, more];
+  }));
 }
+
+const mistaken = (data, kind, [photo, taken]) => el("li", {},
+  face(data.id[photo], data.label[photo]),
+  kind === "unknown" ? null : [el("span", {}, `${t("check.taken-for")} `, el("b", {}, data.classes[taken])), el("br")],
+  el("span", {}, t("check.photo-labelled", { name: data.label[photo] })), el("br"),
+  el("span", { class: "file" }, data.image[photo]));

@@ -3,10 +3,12 @@
 import { call, face, words } from "./api.js";
 import { changed, trouble } from "./changes.js";
 import { ask } from "./dialogs.js";
-import { byId, counted, el, fill, show } from "./dom.js";
+import { byId, classesOf, el, fill, photosOf, show } from "./dom.js";
 import { dropPlace } from "./drop.js";
+import { happened } from "./history.js";
 import { classCalled, suggestNames } from "./names.js";
 import { mayTeach, refresh, state } from "./state.js";
+import { localTime, t } from "./texts.js";
 
 const PAGE = 60;
 const CHANGES = 10;
@@ -31,10 +33,10 @@ export function classes(teachClass) {
   suggestNames(byId("ask-input"));
   byId("refit-go").addEventListener("click", async () => {
     byId("refit-go").disabled = true;
-    await act("Learned again from all photos", () => call("POST", "/v1/refit"));
+    await act(t("classes.refitted"), () => call("POST", "/v1/refit"));
     byId("refit-go").disabled = false;
   });
-  dropPlace(byId("reject-drop"), { id: "reject", text: "Drop photos here", choose: "Choose photos", take: reject });
+  dropPlace(byId("reject-drop"), { id: "reject", text: t("drop.photos"), take: reject });
   new IntersectionObserver((entries) => {
     if (entries.some((entry) => entry.isIntersecting) && !byId("classes-more").hidden) more(false);
   }, { rootMargin: "400px" }).observe(byId("classes-more"));
@@ -60,15 +62,17 @@ async function judge() {
   try { found = await call("GET", "/v1/estimate"); } catch { return; }
   doubts = { version: found.version, of: new Map(), count: new Map() };
   for (const one of found.doubtful) {
-    doubts.of.set(one.sha256, one.doubt);
+    doubts.of.set(one.sha256, one.answer === one.label ? t("classes.unlike") : t("classes.looks-like", { name: one.answer }));
     doubts.count.set(one.label, (doubts.count.get(one.label) || 0) + 1);
   }
-  const { accuracy, low, high, enough } = found.all;
-  const whole = (share) => Math.round(100 * share);
+  const { right, photos, accuracy, low, high, enough } = found.all;
+  const whole = (share) => Math.min(99, Math.round(100 * share));
+  const expected = right === photos ? t("classes.expect-all", { low: Math.floor(100 * low) })
+    : t("classes.expect", { share: whole(accuracy), low: whole(low), high: whole(high) });
   show(byId("expect"), [
-    enough ? `Of new photos, expect about ${Math.min(99, whole(accuracy))} % to be right (between ${whole(low)} and ${Math.min(99, whole(high))} %).` : "",
-    ...found.confused.slice(0, 3).map((pair) => `Easily confused: ${pair.first} and ${pair.second}.`),
-    found.doubtful.length ? `${counted(found.doubtful.length, "photo")} may be in the wrong class; they are marked.` : "",
+    enough ? expected : "",
+    ...found.confused.slice(0, 3).map((pair) => t("classes.confused", pair)),
+    found.doubtful.length ? t("classes.doubtful", { n: found.doubtful.length }) : "",
   ].filter(Boolean).join(" "));
   list();
 }
@@ -102,29 +106,31 @@ async function page(mine, fresh) {
     else byId("classes-list").append(...rows);
     shown += rows.length;
     byId("classes-more").hidden = shown >= found.found;
-    const nothing = search ? `No class is called anything with “${search}”.`
-      : order === "new" ? "No class has been taught yet: the tab Teach begins with one." : "";
-    byId("classes-count").textContent = found.found ? `${counted(found.found, "class", "classes")}${found.found < found.total ? ` of ${found.total}` : ""}` : nothing;
+    const nothing = search ? t("classes.nothing", { search })
+      : order === "new" ? t("classes.no-new") : "";
+    byId("classes-count").textContent = !found.found ? nothing
+      : found.found < found.total ? t("classes.some", { found: classesOf(found.found), total: found.total }) : classesOf(found.found);
   } catch (error) {
     if (mine === turn) byId("classes-count").textContent = words(error);
   } finally { if (loading === mine) loading = null; }
 }
 
 function card(row) {
-  const change = mayTeach() ? el("div", { class: "row" },
-    button("Add photos", row, () => addPhotos(row)),
-    button("Rename", row, () => rename(row)),
-    button("Merge", row, () => merge(row)),
-    button("Forget", row, () => forget(row))) : null;
+  const change = mayTeach() ? el("div", { class: "row changes" },
+    button(t("classes.add-photos"), row, () => addPhotos(row)),
+    button(t("classes.rename"), row, () => rename(row)),
+    button(t("classes.merge"), row, () => merge(row)),
+    button(t("classes.forget"), row, () => forget(row))) : null;
+  const like = t("looks-like", { name: row.closest.name });
   const doubtful = doubts.count.get(row.name) || 0;
   return landing(row, el("li", {},
     face(row.thumbnails[0], row.name),
     el("div", { class: "grow" },
       el("strong", { tabindex: "-1" }, row.name),
-      row.kind === "new" ? el("span", { class: "tag new" }, "new") : null,
-      doubtful ? el("span", { class: "tag doubt" }, `${doubtful} doubtful`) : null,
-      el("div", { class: "hint" }, `looks most like ${row.closest.name}${row.photos < FEW ? "; more photos would help" : ""}`),
-      change),
+      row.kind === "new" ? el("span", { class: "tag new" }, t("classes.new")) : null,
+      doubtful ? el("span", { class: "tag doubt" }, t("classes.doubts", { n: doubtful })) : null,
+      el("div", { class: "hint" }, row.photos < FEW ? t("classes.few", { like }) : like)),
+    change,
     photos(row)));
 }
 
@@ -139,7 +145,7 @@ function landing(row, node) {
     node.classList.remove("over");
     if (!carries(event)) return;
     const [digest, from] = JSON.parse(event.dataTransfer.getData(DRAGGED));
-    if (from !== row.name) act(`One photo moved from ${from} to ${row.name}`, () => relabel(row.name, digest));
+    if (from !== row.name) act(t("classes.moved", { from, to: row.name }), () => relabel(row.name, digest));
   });
   return node;
 }
@@ -156,7 +162,7 @@ function photos(row) {
       fill(tiles, found.digests.map((digest, place) => tile(row, digest, place)));
     } catch (error) { trouble(error); }
   };
-  const node = el("details", { class: "photos", open: opened.has(row.id) }, el("summary", {}, counted(row.photos, "photo")), tiles);
+  const node = el("details", { class: "photos", open: opened.has(row.id) }, el("summary", {}, photosOf(row.photos)), tiles);
   node.addEventListener("toggle", () => {
     if (node.open) opened.add(row.id); else opened.delete(row.id);
     if (node.open) fillIn();
@@ -167,16 +173,16 @@ function photos(row) {
 
 function tile(row, digest, place) {
   const doubt = doubts.of.get(digest);
-  const about = `photo ${place + 1} of ${row.name}`;
-  const small = (text, run) => el("button", { type: "button", class: "small", "aria-label": `${text}: ${about}`, onclick: run }, text);
+  const about = t("classes.photo", { n: place + 1, name: row.name });
+  const small = (text, run) => el("button", { type: "button", class: "small", "aria-label": t("classes.about", { what: text, name: about }), onclick: run }, text);
   const drag = (event) => event.dataTransfer.setData(DRAGGED, JSON.stringify([digest, row.name]));
   return el("li", { class: doubt ? "doubtful" : "", draggable: mayTeach() ? "true" : null, ondragstart: drag }, face(digest, row.name), doubt ? el("span", { class: "doubt" }, doubt) : null,
     mayTeach() ? [
-      small("It is …", () => move(row, digest)),
-      row.photos > 1 ? small("Remove", () => act(`one photo of ${row.name} removed`, () => call("DELETE", `/v1/classes/${encodeURIComponent(row.id)}/photos/${digest}`))) : null] : null);
+      small(t("classes.it-is"), () => move(row, digest)),
+      row.photos > 1 ? small(t("remove"), () => act(t("classes.removed", { name: row.name }), () => call("DELETE", `/v1/classes/${encodeURIComponent(row.id)}/photos/${digest}`))) : null] : null);
 }
 
-const button = (text, row, run) => el("button", { type: "button", class: "small", "aria-label": `${text}: ${row.name}`, onclick: run }, text);
+const button = (text, row, run) => el("button", { type: "button", class: "small", "aria-label": t("classes.about", { what: text, name: row.name }), onclick: run }, text);
 
 async function act(text, work) {
   try {
@@ -187,40 +193,47 @@ async function act(text, work) {
 
 async function move(row, digest) {
   const done = await ask({
-    title: "What does this photo show?", label: "Name", names: true, yes: "Move it",
+    title: t("classes.move-title"), label: t("classes.move-name"), names: true, yes: t("classes.move-go"),
     act: (name) => relabel(name, digest),
   });
-  if (done) await changed(`One photo moved from ${row.name} to ${done.name}`);
+  if (done) await changed(t("classes.moved", { from: row.name, to: done.name }));
 }
 
 async function merge(row) {
   const done = await ask({
-    title: `${row.name} is the same as …`, text: `All photos of ${row.name} move to the other class.`, label: "The other class", names: true, yes: "Merge",
+    title: t("classes.merge-title", { name: row.name }), text: t("classes.merge-text", { name: row.name }),
+    label: t("classes.merge-other"), names: true, yes: t("classes.merge"),
     act: async (name) => {
       const into = await classCalled(name);
-      if (!into) throw new Error(`There is no class called ${name}.`);
+      if (!into) throw new Error(t("classes.no-such", { name }));
       await call("POST", `/v1/classes/${encodeURIComponent(row.id)}/merge`, { json: { into: into.id } });
       return into;
     },
   });
-  if (done) await changed(`${row.name} is now part of ${done.name}`);
+  if (done) await changed(t("classes.merged", { from: row.name, to: done.name }));
 }
 
 async function rename(row) {
   const done = await ask({
-    title: `Rename ${row.name}`, label: "New name", value: row.name, yes: "Rename",
-    act: (name) => call("PATCH", `/v1/classes/${encodeURIComponent(row.id)}`, { json: { name } }),
+    title: t("classes.rename-title", { name: row.name }), label: t("classes.rename-name"), value: row.name, names: true, yes: t("classes.rename"),
+    act: async (name) => {
+      try {
+        return await call("PATCH", `/v1/classes/${encodeURIComponent(row.id)}`, { json: { name } });
+      } catch (error) {
+        throw error.code === "class_exists" ? new Error(t("classes.rename-taken", { name })) : error;
+      }
+    },
   });
-  if (done) await changed(`Renamed to ${done.class.name}`);
+  if (done) await changed(t("classes.renamed", { name: done.class.name }));
 }
 
-const forget = (row) => act(`${row.name} forgotten`, () => call("DELETE", `/v1/classes/${encodeURIComponent(row.id)}`));
+const forget = (row) => act(t("classes.forgotten", { name: row.name }), () => call("DELETE", `/v1/classes/${encodeURIComponent(row.id)}`));
 
 async function reject(files) {
   const form = new FormData();
   files.forEach(({ file }) => form.append("images", file, file.name));
-  byId("reject-said").textContent = "Looking at them …";
-  await act(`${counted(files.length, "photo")} noted as none of your classes`, () => call("POST", "/v1/reject", { form }));
+  byId("reject-said").textContent = t("classes.reject-looking");
+  await act(t("rejected", { n: files.length }), () => call("POST", "/v1/reject", { form }));
   byId("reject-said").textContent = "";
 }
 
@@ -244,8 +257,8 @@ async function older() {
     if (mine !== looks || start !== changes) return; // a newer look, or one that was quicker
     if (start === 0) fill(byId("history"));
     changes += found.changes.length;
-    byId("history").append(...found.changes.map((one) => el("li", { value: one.version }, one.text,
-      el("time", { datetime: one.time }, new Date(one.time).toLocaleString()))));
+    byId("history").append(...found.changes.map((one) => el("li", { value: one.version }, happened(one),
+      el("time", { datetime: one.time }, localTime(one.time)))));
     byId("history-more").hidden = changes >= found.total;
   } catch { /* the banner says it */ }
 }

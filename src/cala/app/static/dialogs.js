@@ -3,6 +3,7 @@
 import { byId, show } from "./dom.js";
 import { words } from "./api.js";
 import { offerNames } from "./names.js";
+import { t } from "./texts.js";
 
 // Resolves with what `act` gives (or the input, or true), or with null when cancelled. While `act` fails the
 // dialog stays and says why. With `names` those of the classes are offered.
@@ -65,7 +66,7 @@ export async function takePhoto() {
     if (ended) { stream.getTracks().forEach((track) => track.stop()); return; }
     byId("camera-yes").disabled = false;
     byId("camera-yes").focus();
-  }).catch((error) => show(byId("camera-error"), `The camera cannot be used (${error.message || error.name}). Choose a photo instead.`));
+  }).catch((error) => show(byId("camera-error"), t("camera.choose", { why: error.message || error.name })));
   const file = await new Promise((resolve) => {
     const stop = new AbortController();
     const on = (node, event, run) => node.addEventListener(event, run, { signal: stop.signal });

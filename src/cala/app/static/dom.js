@@ -1,5 +1,7 @@
 // Text only ever becomes text: nothing that a server or a file says is read as HTML.
 
+import { number, t } from "./texts.js";
+
 export const byId = (id) => document.getElementById(id);
 
 export function el(tag, set = {}, ...children) {
@@ -19,10 +21,24 @@ export function fill(node, ...children) {
   node.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
 }
 
-export const percent = (share) => (share === null || Number.isNaN(share) ? "–" : `${(100 * share).toFixed(1)} %`);
+export const percent = (share) => (share === null || Number.isNaN(share) ? "–" : `${number(100 * share, 1)} %`);
 // Nothing is ever certain: 99 is the most.
-export const sure = (share) => (share > 0.99 ? "over 99 % sure" : `${Math.round(100 * share)} % sure`);
-export const counted = (count, noun, many = `${noun}s`) => `${count.toLocaleString("en")} ${count === 1 ? noun : many}`;
+export const sure = (share) => (share > 0.99 ? t("sure.very") : t("sure", { n: Math.round(100 * share) }));
+export const photosOf = (count) => t("photos", { n: count });
+export const classesOf = (count) => t("classes", { n: count });
+
+// A photo of the user's; where the browser cannot draw its format, what it is and its name.
+export function picture(url, name, { alt = "", instead = () => {}, ...set } = {}) {
+  const image = el("img", { alt, ...set });
+  image.addEventListener("error", () => {
+    const kind = /\.(\w{1,5})$/.exec(name);
+    const blank = el("div", { class: "face blank", "aria-hidden": "true" }, kind ? kind[1].toUpperCase() : "?", el("small", {}, name));
+    image.replaceWith(blank);
+    instead(blank);
+  });
+  image.src = url;
+  return image;
+}
 
 // Screen readers hear this; a message that is the same as before is heard again.
 export function say(text) {

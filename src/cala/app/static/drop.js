@@ -2,12 +2,13 @@
 
 import { el } from "./dom.js";
 import { hasCamera, takePhoto } from "./dialogs.js";
+import { t } from "./texts.js";
 
 const KINDS = "image/*,.heic,.heif,.avif,.jp2";
 
 const byHand = matchMedia("(pointer: coarse)").matches && !matchMedia("(any-pointer: fine)").matches;
 
-export function dropPlace(place, { id, text, choose, folder = false, zip = false, camera = true, live = null, take }) {
+export function dropPlace(place, { id, text, folder = false, zip = false, camera = true, live = null, take }) {
   const given = (files) => { const list = Array.from(files); if (list.length) take(list); };
   const pick = (suffix, label, set) => {
     const input = el("input", { type: "file", id: `${id}-${suffix}`, ...set });
@@ -20,14 +21,14 @@ export function dropPlace(place, { id, text, choose, folder = false, zip = false
   const box = el("div", { class: "drop" },
     byHand ? null : el("p", {}, text),
     el("div", { class: "row" },
-      folder ? pick("folder", "Choose a folder", { webkitdirectory: true, multiple: true }) : pick("files", choose, { accept: KINDS, multiple: true }),
-      zip ? pick("zip", "Choose a zip file", { accept: ".zip,application/zip" }) : [],
+      folder ? pick("folder", t("drop.choose-folder"), { webkitdirectory: true, multiple: true }) : pick("files", t("drop.choose"), { accept: KINDS, multiple: true }),
+      zip ? pick("zip", t("drop.choose-zip"), { accept: ".zip,application/zip" }) : [],
       camera && hasCamera() ? el("button", {
         type: "button", id: `${id}-camera`,
         onclick: async () => { const file = await takePhoto(); if (file) given([{ file, path: file.name }]); },
-      }, "Take a photo") : [],
-      live && hasCamera() ? el("button", { type: "button", id: `${id}-live`, onclick: live }, "Live") : [],
-      camera && !hasCamera() ? pick("capture", "Take a photo", { accept: "image/*", capture: "environment" }) : []));
+      }, t("drop.take")) : [],
+      live && hasCamera() ? el("button", { type: "button", id: `${id}-live`, onclick: live }, t("drop.live")) : [],
+      camera && !hasCamera() ? pick("capture", t("drop.take"), { accept: "image/*", capture: "environment" }) : []));
   place.replaceChildren(box);
   box.addEventListener("dragover", (event) => { event.preventDefault(); box.classList.add("over"); });
   box.addEventListener("dragleave", () => box.classList.remove("over"));

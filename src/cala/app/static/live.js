@@ -3,9 +3,10 @@
 import { call, newKey, words } from "./api.js";
 import { changed } from "./changes.js";
 import { openCamera } from "./dialogs.js";
-import { byId, counted, el, say, show, sure } from "./dom.js";
+import { byId, el, photosOf, say, show, sure } from "./dom.js";
 import { suggestNames } from "./names.js";
 import { mayTeach, photoForm } from "./state.js";
+import { t } from "./texts.js";
 
 const SIDE = 640; // pixels: more is not looked at
 const PAUSE = 150; // milliseconds between two questions
@@ -23,7 +24,7 @@ export function live() {
 export async function openLive() {
   const view = byId("live-view");
   show(byId("live-error"), "");
-  show(byId("live-answer"), "Looking …");
+  show(byId("live-answer"), t("live.looking"));
   byId("live-sure").textContent = "";
   byId("live-said").textContent = "";
   byId("live-form").hidden = !mayTeach();
@@ -33,7 +34,7 @@ export async function openLive() {
     stream = await openCamera(view);
   } catch (error) {
     show(byId("live-answer"), "");
-    show(byId("live-error"), `The camera cannot be used (${error.message || error.name}).`);
+    show(byId("live-error"), t("camera.broken", { why: error.message || error.name }));
     return;
   }
   if (!byId("live").open) { close(); return; }
@@ -66,10 +67,11 @@ async function look(view) {
     const before = answer && answer.label;
     [answer] = found.predictions;
     const unknown = answer.label !== answer.best;
-    show(byId("live-answer"), unknown ? "Unknown" : answer.label);
-    byId("live-sure").textContent = unknown ? `It looks most like ${answer.best}.` : sure(answer.probability);
+    const shown = unknown ? t("unknown.title") : answer.label;
+    show(byId("live-answer"), shown);
+    byId("live-sure").textContent = unknown ? t("looks-like.class", { name: answer.best }) : sure(answer.probability);
     show(byId("live-error"), "");
-    if (before !== answer.label) say(unknown ? "Unknown" : answer.label);
+    if (before !== answer.label) say(shown);
   } catch (error) {
     show(byId("live-error"), words(error));
     await new Promise((resolve) => setTimeout(resolve, 2000));
@@ -85,8 +87,8 @@ async function learn() {
     const form = photoForm(await frame(byId("live-view")));
     form.append("name", name);
     const taught = await call("POST", "/v1/photos", { form, key: newKey() });
-    byId("live-said").textContent = `✓ ${taught.name}: ${counted(taught.photos, "photo")}`;
+    byId("live-said").textContent = t("live.learned", { name: taught.name, photos: photosOf(taught.photos) });
     byId("live-learn").focus();
-    await changed(`${taught.name}: 1 photo learned from the camera`);
+    await changed(t("live.changed", { name: taught.name }));
   } catch (error) { show(byId("live-error"), words(error)); }
 }

@@ -9,8 +9,11 @@ import { qrPicture } from "./qr.js";
 import { recognise } from "./recognise.js";
 import { refresh, state } from "./state.js";
 import { begin } from "./start.js";
+import { switchLanguage, t, translatePage } from "./texts.js";
 import { teach, teachClass } from "./teach.js";
 
+translatePage();
+byId("language").addEventListener("click", switchLanguage);
 const tabs = Array.from(document.querySelectorAll("[role=tab]"));
 
 function open(name, focus = false) {
@@ -48,8 +51,8 @@ let started = false; // the first look has led to the page of a model that is no
 let asking = null;
 whenTokenIsNeeded((wrong) => {
   asking = asking || ask({
-    title: "A token is needed", text: wrong ? "The token is wrong." : "Whoever started this service has it.",
-    label: "Token", type: "password", yes: "Go on",
+    title: t("token.title"), text: wrong ? t("token.wrong") : t("token.who"),
+    label: t("token.label"), type: "password", yes: t("token.go"),
   }).finally(() => { asking = null; });
   return asking;
 });
@@ -57,19 +60,23 @@ whenTokenIsNeeded((wrong) => {
 // Photos that miss their place are not opened instead of this page.
 for (const kind of ["dragover", "drop"]) document.addEventListener(kind, (event) => event.preventDefault());
 
+// Photos that were chosen and not yet taught are gone after a reload; those of Recognise are not.
+addEventListener("beforeunload", (event) => {
+  if (document.querySelector("#teach-photos > li, #start-photos > li")) event.preventDefault();
+});
+
 recognise();
 teach();
 classes((row) => { open("teach"); teachClass(row); });
 check();
 byId("share").addEventListener("click", () => {
-  const link = `${state.model.share}/#token=${encodeURIComponent(currentToken())}`;
+  const link = `${state.share}/#token=${encodeURIComponent(currentToken())}`;
   fill(byId("shared-code"), qrPicture(link));
   byId("shared-link").textContent = link;
   byId("shared-link").href = link;
   byId("shared").showModal();
 });
-document.addEventListener("cala-model", () => { byId("share").hidden = !state.model.share; });
-byId("where").textContent = location.host;
+byId("where").textContent = t("page.stays", { host: location.host });
 const start = location.hash.slice(2);
 if (tabs.some((tab) => tab.getAttribute("aria-controls") === start)) open(start);
 

@@ -1,5 +1,7 @@
 // A link as a QR code: version 5 (37 × 37), error correction L, one block; as long as 106 bytes.
 
+import { t } from "./texts.js";
+
 const SIDE = 37;
 const DATA = 108; // codewords
 const CHECK = 26;
@@ -81,7 +83,7 @@ export function qrPicture(text) {
   svg.setAttribute("viewBox", `-4 -4 ${SIDE + 8} ${SIDE + 8}`);
   svg.setAttribute("class", "qr");
   svg.setAttribute("role", "img");
-  svg.setAttribute("aria-label", "The link below as a QR code");
+  svg.setAttribute("aria-label", t("shared.code"));
   const path = document.createElementNS(SVG, "path");
   path.setAttribute("d", cells.flatMap((row, y) => row.map((dark, x) => (dark ? `M${x} ${y}h1v1h-1z` : ""))).join(""));
   svg.append(path);

@@ -2,13 +2,14 @@
 
 import { call, face, newKey, words } from "./api.js";
 import { changed, trouble } from "./changes.js";
-import { bar, byId, counted, el, fill, percent, say, sure } from "./dom.js";
+import { bar, byId, el, fill, percent, photosOf, picture, say, sure } from "./dom.js";
 import { dropPlace } from "./drop.js";
 import { drop, keepAnswer, keepPhoto, keptPhotos } from "./kept.js";
 import { live, openLive } from "./live.js";
 import { suggestNames } from "./names.js";
 import { save, table, zip } from "./saving.js";
 import { mayTeach, photoForm, remember, sender, state, tooLarge } from "./state.js";
+import { number, t } from "./texts.js";
 
 const TOP = 9; // one for each key
 const GRID = 3; // more photos than that are a grid
@@ -16,12 +17,13 @@ const TOGETHER = 50; // photos that are named in one request
 const UNSURE = 0.7; // below it an answer is uncertain
 const ASK = `/v1/predict?top=${TOP}`;
 const NONE = ""; // what a photo of none of the classes is called
+const UNKNOWN = "unknown"; // as the service calls it, and no class
 
 let items = []; // {file, name, id, answer, version, error, said, node, body, box}, newest first
 
 export function recognise() {
   dropPlace(byId("recognise-drop"), {
-    id: "recognise", text: "Drop photos here", choose: "Choose photos", live: openLive,
+    id: "recognise", text: t("drop.photos"), live: openLive,
     take: (files) => add(files.map(({ file, path }) => ({ file, name: path }))),
   });
   byId("filter").addEventListener("change", arrange);
@@ -59,18 +61,18 @@ async function restore() {
 }
 
 const send = sender(async (item) => {
-  const count = el("p", { class: "hint" }, "Waiting …");
-  const progress = el("progress", { max: 1, value: 0, "aria-label": `Sending ${item.name}` });
+  const count = el("p", { class: "hint" }, t("recognise.waiting"));
+  const progress = el("progress", { max: 1, value: 0, "aria-label": t("recognise.sending-one", { name: item.name }) });
   fill(item.body, progress, count);
   item.error = "";
   try {
     const large = tooLarge(item.file);
-    if (large) throw new Error(`${item.name}: ${large}`);
+    if (large) throw new Error(large);
     const found = await call("POST", ASK, {
       form: photoForm(item.file),
       progress: (share) => {
         progress.value = share;
-        count.textContent = share < 1 ? `Sending, ${percent(share)}` : "Looking at it …";
+        count.textContent = share < 1 ? t("recognise.sending", { share: percent(share) }) : t("recognise.looking");
       },
     });
     answered(item, found.predictions[0], found.version);
@@ -89,11 +91,11 @@ function failed(item, error) {
   item.node.classList.add("waiting");
   item.error = words(error);
   const again = ["bad_image", "file_too_large"].includes(error.code) || !error.code ? null
-    : el("button", { type: "button", onclick: () => { send(item); summary(); } }, "Try again");
+    : el("button", { type: "button", onclick: () => { send(item); summary(); } }, t("try-again"));
   fill(item.body,
     el("p", { class: "error", role: "alert" }, item.error),
     el("div", { class: "row" }, again,
-      el("button", { type: "button", "aria-label": `Remove ${item.name}`, onclick: () => remove([item]) }, "Remove")));
+      el("button", { type: "button", "aria-label": t("remove.named", { name: item.name }), onclick: () => remove([item]) }, t("remove"))));
 }
 
 function remove(some) {
@@ -133,22 +135,22 @@ async function again() {
 
 function card(item) {
   item.url = URL.createObjectURL(item.file);
-  const image = el("img", { alt: `Your photo ${item.name}`, loading: "lazy" });
-  image.src = item.url;
+  const image = picture(item.url, item.name, {
+    alt: t("recognise.photo", { name: item.name }), loading: "lazy", instead: (blank) => { item.blank = blank; smallCopy(item); },
+  });
   item.body = el("div", { class: "body" });
-  item.box = el("input", { type: "checkbox", "aria-label": `Select ${item.name}` });
+  item.box = el("input", { type: "checkbox", "aria-label": t("recognise.select", { name: item.name }) });
   item.box.addEventListener("change", picked);
   item.frame = el("div", { class: "frame" }, image, el("label", { class: "select" }, item.box));
-  image.addEventListener("error", () => { image.hidden = true; smallCopy(item); });
   item.node = el("article", { class: "card answer waiting", tabindex: "0", "aria-label": item.name }, item.frame, item.body);
   return item;
 }
 
 // Browsers do not show every format; the service has a small copy of what it could read.
 function smallCopy(item) {
-  if (item.answer && item.frame.querySelector("img[hidden]") && !item.frame.querySelector(".face")) {
-    item.frame.prepend(face(item.id, item.name));
-  }
+  if (!item.answer || !item.blank) return;
+  item.blank.replaceWith(face(item.id, item.name));
+  item.blank = null;
 }
 
 function answered(item, answer, version) {
@@ -163,24 +165,25 @@ function answered(item, answer, version) {
   else tell(item);
 }
 
-export const spoken = (answer) => (isUnknown(answer) ? `unknown, looks most like ${answer.best}` : `${answer.label}, ${sure(answer.probability)}`);
+export const spoken = (answer) => (isUnknown(answer) ? `${t("unknown")}, ${t("looks-like", { name: answer.best })}` : `${answer.label}, ${sure(answer.probability)}`);
 const isUnknown = (answer) => answer.label !== answer.best;
 const isUnsure = (item) => item.answer && item.said === null && (isUnknown(item.answer) || item.answer.probability < UNSURE);
-const called = (item) => (item.said === null ? item.answer.label : item.said || "unknown");
+const called = (item) => (item.said === null ? item.answer.label : item.said || UNKNOWN);
+const shownName = (label) => (label === UNKNOWN ? t("unknown") : label);
 
 function tell(item) {
   const { answer } = item;
   const unknown = isUnknown(answer);
   const open = item.body.querySelector("details[open]");
   const said = item.said === null ? null
-    : el("p", { class: "said" }, item.said === NONE ? "✓ Noted: none of your classes" : `✓ You said: ${item.said}`);
-  item.node.setAttribute("aria-label", `${item.name}: ${item.said === null ? spoken(answer) : called(item)}`);
+    : el("p", { class: "said" }, item.said === NONE ? t("recognise.you-said-none") : t("recognise.you-said", { name: item.said }));
+  item.node.setAttribute("aria-label", `${item.name}: ${item.said === null ? spoken(answer) : shownName(called(item))}`);
   item.node.classList.toggle("done", item.said !== null);
   item.node.classList.remove("waiting");
   fill(item.body,
-    el("p", { class: "big" }, item.said || (unknown ? "Unknown" : answer.label)),
-    said || el("p", { class: "hint" }, unknown ? `Nothing fits well. It looks most like ${answer.best}.` : sure(answer.probability)),
-    item.was && item.was !== answer.label && !said ? el("p", { class: "hint" }, `before: ${item.was}`) : null,
+    el("p", { class: "big" }, item.said || (unknown ? t("unknown.title") : answer.label)),
+    said || el("p", { class: "hint" }, unknown ? t("recognise.nothing-fits", { name: answer.best }) : sure(answer.probability)),
+    item.was && item.was !== answer.label && !said ? el("p", { class: "hint" }, t("recognise.before", { name: shownName(item.was) })) : null,
     mayTeach() ? verdict(item, unknown) : null,
     why(item, unknown, Boolean(open)),
     el("p", { class: "file" }, item.name));
@@ -198,15 +201,15 @@ function verdict(item, unknown) {
       if (open) place.querySelector("input").focus();
       else if (item.stale) tell(item);
     },
-  }, item.said !== null ? "Change" : unknown ? "It is …" : "No, it is …");
+  }, item.said !== null ? t("recognise.change") : unknown ? t("recognise.it-is") : t("recognise.no-it-is"));
   const right = item.said !== null ? null : unknown
-    ? el("button", { type: "button", class: "small", onclick: () => none([item]) }, "None of my classes")
-    : el("button", { type: "button", class: "small yes", onclick: () => name([item], item.answer.label) }, "Right");
+    ? el("button", { type: "button", class: "small", onclick: () => none([item]) }, t("recognise.none"))
+    : el("button", { type: "button", class: "small yes", onclick: () => name([item], item.answer.label) }, t("recognise.right"));
   return [el("div", { class: "row verdict" }, unknown ? [no, right] : [right, no]), place];
 }
 
 function correction(item) {
-  const input = suggestNames(el("input", { maxlength: 200, required: true, placeholder: "its name", "aria-label": `What is ${item.name}?` }));
+  const input = suggestNames(el("input", { maxlength: 200, required: true, placeholder: t("recognise.its-name"), "aria-label": t("recognise.what-is", { name: item.name }) }));
   const unknown = isUnknown(item.answer);
   return el("form", {
     class: "correct",
@@ -214,21 +217,21 @@ function correction(item) {
   },
   el("div", { class: "chips" }, item.answer.top.slice(0, 4).map((one, place) => (place || unknown || item.said !== null
     ? el("button", { type: "button", class: "small", onclick: () => name([item], one.label) }, el("kbd", {}, String(place + 1)), ` ${one.label}`) : null))),
-  el("div", { class: "row tight" }, el("div", { class: "grow" }, input), el("button", { class: "small", type: "submit" }, "OK")),
+  el("div", { class: "row tight" }, el("div", { class: "grow" }, input), el("button", { class: "small", type: "submit" }, t("recognise.ok"))),
   unknown && item.said === null ? null
-    : el("button", { type: "button", class: "small", onclick: () => none([item]) }, "None of my classes"));
+    : el("button", { type: "button", class: "small", onclick: () => none([item]) }, t("recognise.none")));
 }
 
 // The photos themselves say best why: those that it learned and that look most like this one.
 function why(item, unknown, open) {
   const { answer } = item;
   const place = el("div", { class: "like" });
-  const node = el("details", { open }, el("summary", {}, "Why?"));
+  const node = el("details", { open }, el("summary", {}, t("recognise.why")));
   const bars = () => [
-    el("ul", { class: unknown ? "bars unsure" : "bars", "aria-label": "Likeliest classes" }, answer.top.slice(0, 5).map((one) => el("li", {},
+    el("ul", { class: unknown ? "bars unsure" : "bars", "aria-label": t("recognise.likeliest") }, answer.top.slice(0, 5).map((one) => el("li", {},
       el("span", { class: "name", title: one.label }, one.label), bar(one.probability),
-      el("span", { class: "share" }, `${Math.min(99, Math.round(100 * one.probability))} %`)))),
-    unknown ? el("p", { class: "hint" }, "The bars only compare your classes with each other.") : ""];
+      el("span", { class: "share" }, `${number(Math.min(99, 100 * one.probability))} %`)))),
+    unknown ? el("p", { class: "hint" }, t("recognise.bars")) : ""];
   const fillIn = async () => {
     item.node.classList.toggle("open", node.open);
     if (!node.open || place.parentNode) return;
@@ -238,7 +241,7 @@ function why(item, unknown, open) {
       const found = await call("POST", `${ASK}&similar=6`, { json: { images: [{ id: item.id }] } });
       if (found.predictions[0].similar.length) near = found.predictions[0].similar;
     } catch { /* the classes' own pictures then */ }
-    fill(place, el("p", {}, "It looks most like these photos:"),
+    fill(place, el("p", {}, t("looks-like.photos")),
       el("ul", { class: "near" }, near.map((one) => el("li", {}, face(one.id, one.label), one.label))));
   };
   node.addEventListener("toggle", fillIn);
@@ -266,9 +269,9 @@ async function name(some, given) {
       taught = await call("POST", "/v1/photos", { form, key });
     }
     const undo = settled(some, taught.name);
-    const news = taught.kind === "new" && taught.photos === taught.added ? `New class ${taught.name}: ` : `${taught.name}: `;
-    await changed(`${news}${counted(some.length, "photo")} learned`, undo);
-    if (taught.alike) trouble(new Error(`There is also a class called ${taught.alike}. If both are one, merge them under Classes.`));
+    const fresh = taught.kind === "new" && taught.photos === taught.added;
+    await changed(t(fresh ? "learned.new" : "learned", { name: taught.name, n: some.length }), undo);
+    if (taught.alike) trouble(new Error(t("alike", { name: taught.alike })));
   } catch (error) { trouble(error); busy(some, false); }
 }
 
@@ -285,7 +288,7 @@ async function none(some) {
       await call("POST", "/v1/reject", { form });
     }
     const undo = settled(some, NONE);
-    await changed(`${counted(some.length, "photo")} noted as none of your classes`, undo);
+    await changed(t("rejected", { n: some.length }), undo);
   } catch (error) { trouble(error); busy(some, false); }
 }
 
@@ -350,7 +353,7 @@ function picked() {
   const count = chosen().length;
   byId("picked").hidden = !count || !mayTeach();
   items.forEach((item) => item.node.classList.toggle("picked", item.box.checked));
-  byId("picked-count").textContent = `${counted(count, "photo")} selected`;
+  byId("picked-count").textContent = t("picked.count", { n: count });
 }
 
 // The list: what is in it, which of it is shown, in which order, and as files.
@@ -358,18 +361,18 @@ function picked() {
 const visible = () => Array.from(byId("recognise-results").children, (node) => items.find((item) => item.node === node)).filter((item) => item && !item.node.hidden);
 
 const FILTERS = {
-  all: ["all photos", () => true],
-  unsure: ["uncertain or unknown", isUnsure],
-  unknown: ["unknown", (item) => item.answer && called(item) === "unknown"],
-  said: ["those that you named", (item) => item.said !== null],
-  failed: ["those that cannot be read", (item) => Boolean(item.error)],
+  all: () => true,
+  unsure: isUnsure,
+  unknown: (item) => item.answer && called(item) === UNKNOWN,
+  said: (item) => item.said !== null,
+  failed: (item) => Boolean(item.error),
 };
-const test = (value) => (FILTERS[value] ? FILTERS[value][1] : (item) => item.answer && called(item) === value.slice(6));
+const test = (value) => (FILTERS[value] ? FILTERS[value] : (item) => item.answer && called(item) === value.slice(6));
 
 function tally() {
   const counts = new Map();
   items.filter((item) => item.answer).forEach((item) => counts.set(called(item), (counts.get(called(item)) || 0) + 1));
-  return [...counts].sort((a, b) => (a[0] === "unknown") - (b[0] === "unknown") || b[1] - a[1]);
+  return [...counts].sort((a, b) => (a[0] === UNKNOWN) - (b[0] === UNKNOWN) || b[1] - a[1]);
 }
 
 let due = 0;
@@ -385,16 +388,18 @@ function sumUp() {
   const counts = tally();
   const waiting = items.filter((item) => !item.answer && !item.error).length;
   const bad = items.filter((item) => item.error).length;
-  const some = counts.slice(0, 8).map(([label, count]) => `${count} ${label}`);
-  if (counts.length > 8) some.push(counted(counts.length - 8, "more class", "more classes"));
-  if (bad) some.push(`${bad} could not be read`);
-  byId("recognise-summary").textContent = `${counted(items.length, "photo")}${waiting ? `, ${waiting} still to look at` : ""}${some.length ? `: ${some.join(", ")}` : ""}`;
+  const some = counts.slice(0, 8).map(([label, count]) => `${number(count)} ${shownName(label)}`);
+  if (counts.length > 8) some.push(t("recognise.more-classes", { n: counts.length - 8 }));
+  if (bad) some.push(t("recognise.unread", { n: bad }));
+  const photos = photosOf(items.length);
+  const all = waiting ? t("recognise.still", { photos, n: waiting }) : photos;
+  byId("recognise-summary").textContent = some.length ? `${all}: ${some.join(", ")}` : all;
   const select = byId("filter");
   const now = select.value || "all";
   const options = [
-    ...Object.entries(FILTERS).map(([value, [text, fits]]) => [value, text, items.filter(fits).length]),
-    ...counts.filter(([label]) => label !== "unknown").map(([label, count]) => [`class:${label}`, label, count])];
-  fill(select, options.filter(([value, , count]) => value === "all" || count || value === now).map(([value, text, count]) => el("option", { value }, `${text} (${count})`)));
+    ...Object.entries(FILTERS).map(([value, fits]) => [value, t(`filter.${value}`), items.filter(fits).length]),
+    ...counts.filter(([label]) => label !== UNKNOWN).map(([label, count]) => [`class:${label}`, label, count])];
+  fill(select, options.filter(([value, , count]) => value === "all" || count || value === now).map(([value, text, count]) => el("option", { value }, `${text} (${number(count)})`)));
   select.value = now;
   if (select.value !== now) { select.value = "all"; arrange(); }
 }
@@ -414,10 +419,12 @@ function arrange() {
 }
 
 function saveTable() {
+  const yes = t("table.yes");
+  const heads = ["photo", "class", "named", "probability", "unknown", "likeliest", "second"];
   const rows = items.filter((item) => !item.node.hidden).map((item) => (item.answer
-    ? [item.name, called(item), item.said === null ? "" : "yes", item.answer.probability.toFixed(4), isUnknown(item.answer) ? "yes" : "", item.answer.best, (item.answer.top[1] || { label: "" }).label]
+    ? [item.name, shownName(called(item)), item.said === null ? "" : yes, item.answer.probability.toFixed(4), isUnknown(item.answer) ? yes : "", item.answer.best, (item.answer.top[1] || { label: "" }).label]
     : [item.name, "", "", "", "", "", item.error]));
-  save(`${state.model.name}.csv`, table([["photo", "class", "named by you", "probability", "unknown", "likeliest", "second"], ...rows]));
+  save(`${state.model.name}.csv`, table([heads.map((head) => t(`table.${head}`)), ...rows]));
 }
 
 async function saveFolders() {
@@ -425,7 +432,7 @@ async function saveFolders() {
   button.disabled = true;
   try {
     const some = items.filter((item) => item.answer && !item.node.hidden);
-    save(`${state.model.name}.zip`, await zip(some.map((item) => ({ folder: called(item), name: item.name.split("/").pop(), file: item.file }))));
+    save(`${state.model.name}.zip`, await zip(some.map((item) => ({ folder: shownName(called(item)), name: item.name.split("/").pop(), file: item.file }))));
   } catch (error) { trouble(error); }
   button.disabled = false;
 }
@@ -437,7 +444,8 @@ async function trySamples() {
     const { samples } = await call("GET", "/v1/samples");
     const files = await Promise.all(samples.map(async ({ url }, place) => {
       const blob = await call("GET", url, { blob: true });
-      return { file: new File([blob], `drawn ${place + 1}.jpg`, { type: "image/jpeg" }), name: `drawn ${place + 1}.jpg` };
+      const name = t("recognise.drawn", { n: place + 1 });
+      return { file: new File([blob], name, { type: "image/jpeg" }), name };
     }));
     add(files);
   } catch (error) { trouble(error); }

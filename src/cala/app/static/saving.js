@@ -1,5 +1,7 @@
 // What was recognised, as a table or as a zip file with a folder for each class; made in the browser.
 
+import { t } from "./texts.js";
+
 const MOST_BYTES = 0xffffffff;
 const MOST_FILES = 0xffff;
 
@@ -42,7 +44,7 @@ function record(size, values) {
 // files: [{folder, name, file}]; nothing is compressed, since photos are already.
 export async function zip(files, progress = () => {}) {
   if (files.length > MOST_FILES || files.reduce((sum, one) => sum + one.file.size, 0) > MOST_BYTES - 1e7) {
-    throw new Error("These photos are too many for one zip file: show fewer of them, for example one class.");
+    throw new Error(t("zip.too-many"));
   }
   const parts = [];
   const list = [];

@@ -1,33 +1,39 @@
 // The first time: name a class, give it a few photos, name the next one, try it. Folders work too.
 
-import { call, words } from "./api.js";
+import { call, Problem, words } from "./api.js";
 import { labelledPhotos } from "./labelled.js";
-import { byId, counted, el, fill, percent, say, show } from "./dom.js";
+import { byId, classesOf, el, fill, percent, photosOf, picture, say, show } from "./dom.js";
 import { dropPlace } from "./drop.js";
+import { offerShare } from "./state.js";
+import { t } from "./texts.js";
 
 const TOGETHER = 8;
 const FEW = 5; // photos of a class, below which little can be learned about it
 const FACES = 8;
 
 let photos = []; // of the class that is being named: {file, url}
-const faces = new Map(); // class -> URLs of its pictures, as far as this page has seen them
+const faces = new Map(); // class -> its pictures {url, name}, as far as this page has seen them
 
 export async function begin() {
   document.querySelector("nav").hidden = true;
   document.querySelectorAll("main > [role=tabpanel]").forEach((panel) => { panel.hidden = true; });
-  byId("about").textContent = "knows nothing yet";
+  byId("about").textContent = t("page.knows-nothing");
   byId("start").hidden = false;
   dropPlace(byId("start-drop"), {
-    id: "start", text: "Drop photos of it here", choose: "Choose photos", take: given,
+    id: "start", text: t("drop.of-it"), take: given,
   });
   dropPlace(byId("start-folders"), {
-    id: "start-all", text: "Drop a folder or a zip file of photos here", folder: true, zip: true, camera: false, take: sendAll,
+    id: "start-all", text: t("drop.folders"), folder: true, zip: true, camera: false, take: sendAll,
   });
   byId("start-name").addEventListener("input", update);
   byId("start-form").addEventListener("submit", (event) => { event.preventDefault(); addClass(); });
   byId("start-go").addEventListener("click", () => step(() => call("POST", "/v1/start")));
   byId("start-sample").addEventListener("click", () => step(() => call("POST", "/v1/start/sample")));
-  await step(() => call("GET", "/v1/start"));
+  await step(async () => {
+    const now = await call("GET", "/v1/start");
+    offerShare(now.share);
+    return now;
+  });
   update();
 }
 
@@ -44,23 +50,18 @@ function given(files) {
   if (!byId("start-name").value.trim()) byId("start-name").focus();
 }
 
-function picture(url, alt) {
-  const image = el("img", { alt });
-  image.src = url;
-  image.addEventListener("error", () => image.replaceWith(el("div", { class: "face", "aria-hidden": "true" }, "✓")));
-  return image;
-}
-
 function update() {
   const name = byId("start-name").value.trim();
-  fill(byId("start-photos"), photos.map((photo) => el("li", {}, picture(photo.url, photo.file.name),
+  fill(byId("start-photos"), photos.map((photo) => el("li", {}, picture(photo.url, photo.file.name, { alt: photo.file.name }),
     el("button", {
-      type: "button", class: "small", "aria-label": `Remove ${photo.file.name}`,
+      type: "button", class: "small", "aria-label": t("remove.named", { name: photo.file.name }),
       onclick: () => { photos = photos.filter((other) => other !== photo); URL.revokeObjectURL(photo.url); update(); byId("start-files").focus(); },
-    }, "Remove"))));
+    }, t("remove")))));
   byId("start-add").disabled = !name || !photos.length;
-  byId("start-add").textContent = photos.length ? `Add ${name || "this class"} with ${counted(photos.length, "photo")}` : "Add this class";
-  byId("start-missing").textContent = photos.length && !name ? "What are these photos of? Give them a name." : "";
+  byId("start-add").textContent = !photos.length ? t("start.add")
+    : t(name ? "start.add-named" : "start.add-unnamed", { name, n: photos.length });
+  byId("start-sample-line").hidden = photos.length > 0;
+  byId("start-missing").textContent = photos.length && !name ? t("start.name-them") : "";
 }
 
 async function addClass() {
@@ -71,7 +72,7 @@ async function addClass() {
   const bad = await upload(mine.map(({ file }) => ({ file, label: name })));
   if (bad === null) { photos = [...mine, ...photos]; update(); return; } // the line says why
   const unusable = new Set(bad.map((one) => one.image.split("/").pop()));
-  faces.set(name, [...(faces.get(name) || []), ...mine.filter(({ file }) => !unusable.has(file.name)).map(({ url }) => url)]);
+  faces.set(name, [...(faces.get(name) || []), ...mine.filter(({ file }) => !unusable.has(file.name)).map(({ file, url }) => ({ url, name: file.name }))]);
   if (bad.length < mine.length) byId("start-name").value = "";
   update();
   await report(bad);
@@ -79,7 +80,7 @@ async function addClass() {
 }
 
 async function report(bad) {
-  show(byId("start-error"), bad.length ? `${counted(bad.length, "photo")} cannot be used. ${bad[0].detail}` : "");
+  show(byId("start-error"), bad.length ? t("start.unusable", { n: bad.length, why: bad[0].detail }) : "");
   try { tell(await call("GET", "/v1/start")); } catch { byId("start-progress").hidden = true; }
 }
 
@@ -89,7 +90,7 @@ async function upload(labelled) {
   const bad = [];
   try {
     for (let start = 0; start < labelled.length; start += TOGETHER) {
-      bar(start / labelled.length, `${start} of ${counted(labelled.length, "photo")} sent`);
+      bar(start / labelled.length, t("start.sent", { done: start, photos: photosOf(labelled.length) }));
       const form = new FormData();
       for (const { file, label } of labelled.slice(start, start + TOGETHER)) {
         form.append("images", file, file.name);
@@ -116,12 +117,12 @@ async function sendAll(files) {
       const found = labelledPhotos(files);
       others = found.others;
       bad = await upload(found.photos);
-      const urls = (label) => found.photos.filter((one) => one.label === label).slice(0, FACES).map((one) => URL.createObjectURL(one.file));
+      const urls = (label) => found.photos.filter((one) => one.label === label).slice(0, FACES).map(({ file }) => ({ url: URL.createObjectURL(file), name: file.name }));
       if (bad) new Set(found.photos.map((one) => one.label)).forEach((label) => faces.set(label, urls(label)));
     }
     if (bad === null) return;
     await report(bad);
-    if (others) byId("start-hint").textContent += ` ${counted(others, "file")} left out, not photos.`;
+    if (others) byId("start-hint").textContent += ` ${t("files-left-out", { n: others })}`;
   } catch (error) {
     show(byId("start-error"), words(error));
     byId("start-progress").hidden = true;
@@ -133,7 +134,7 @@ async function sendZip(file) {
   const form = new FormData();
   form.append("archive", file, "archive.zip");
   return (await call("POST", "/v1/start/photos", {
-    form, progress: (share) => bar(share < 1 ? share : null, share < 1 ? `Sending the archive, ${percent(share)}` : "Looking at its photos …"),
+    form, progress: (share) => bar(share < 1 ? share : null, share < 1 ? t("start.sending-zip", { share: percent(share) }) : t("start.looking")),
   })).errors;
 }
 
@@ -160,19 +161,20 @@ function tell(now) {
   byId("start-go").disabled = learning || names.length < 2;
   byId("start-sample").hidden = names.length > 0;
   fill(byId("start-classes"), learning ? [] : names.map((name) => el("li", {},
-    el("div", { class: "strip" }, (faces.get(name) || []).slice(0, FACES).map((url) => picture(url, ""))),
-    el("div", { class: "head" }, el("span", {}, el("b", {}, name), ` ${counted(now.classes[name], "photo")}`),
+    el("div", { class: "strip" }, (faces.get(name) || []).slice(0, FACES).map(({ url, name: file }) => picture(url, file))),
+    el("div", { class: "head" }, el("span", {}, el("b", {}, name), ` ${photosOf(now.classes[name])}`),
       locked ? null : el("button", {
-        type: "button", class: "small", "aria-label": `Remove ${name}`,
+        type: "button", class: "small", "aria-label": t("remove.named", { name }),
         onclick: () => { faces.delete(name); step(() => call("DELETE", `/v1/start/photos?label=${encodeURIComponent(name)}`)); },
-      }, "Remove")))));
+      }, t("remove"))))));
   const small = names.filter((name) => now.classes[name] < FEW).length;
-  const more = names.length < 2 ? " Now name something else: two classes are needed."
-    : small ? ` ${counted(small, "class", "classes")} with fewer than five photos: it works, and more photos make it better.` : "";
-  byId("start-hint").textContent = names.length && !learning ? `${counted(now.photos, "photo")} of ${counted(names.length, "class", "classes")}.${more}` : "";
-  if (now.error) show(byId("start-error"), now.error.fix ? `${now.error.detail} – ${now.error.fix}` : now.error.detail);
+  const have = t("start.have", { photos: photosOf(now.photos), classes: classesOf(names.length) });
+  const more = names.length < 2 ? t("start.one-more") : small ? t("start.few", { n: small }) : "";
+  byId("start-hint").textContent = names.length && !learning ? `${have} ${more}` : "";
+  if (now.error) show(byId("start-error"), new Problem(now.error.status, now.error).words);
   if (now.state === "ready") { // the model's own service answers now
-    say("Ready.");
+    say(t("start.ready"));
+    fill(byId("start-photos"));
     location.reload();
   } else if (learning) watch(now);
 }
@@ -181,7 +183,7 @@ async function watch(now) {
   const bar = progress();
   const share = now.total ? now.done / now.total : null;
   const looked = now.total && now.done === now.total;
-  bar(looked ? null : share, looked ? "Almost done …" : now.total ? `Learning: ${percent(share)} done` : "Learning …");
+  bar(looked ? null : share, looked ? t("start.almost") : now.total ? t("start.learning-share", { share: percent(share) }) : t("start.learning"));
   await new Promise((resolve) => setTimeout(resolve, 500));
   try {
     tell(await call("GET", "/v1/start"));

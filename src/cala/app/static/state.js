@@ -1,24 +1,31 @@
 // What the tabs share: the model as it was last seen, and the photos that were last asked about.
 
 import { call } from "./api.js";
-import { byId, counted, el, fill } from "./dom.js";
+import { byId, el, fill } from "./dom.js";
+import { t } from "./texts.js";
 
-export const state = { model: null, last: [] }; // last: {id, file, answer}, newest first
+export const state = { model: null, share: null, last: [] }; // last: {id, file, answer}, newest first
 const LAST = 12;
 
 export function remember(id, file, answer) {
   state.last = [{ id, file, answer }, ...state.last.filter((one) => one.id !== id)].slice(0, LAST);
 }
 
+export function offerShare(link) {
+  state.share = link;
+  byId("share").hidden = !link;
+}
+
 export async function refresh() {
   const model = await call("GET", "/v1/model");
   state.model = model;
+  offerShare(model.share);
   document.title = `${model.name} – cala`;
   byId("title").textContent = model.name;
-  byId("about").textContent = `knows ${counted(model.classes, "class", "classes")}`;
+  byId("about").textContent = t("page.knows", { n: model.classes });
   byId("notes").hidden = !model.notes.length;
-  byId("notes-count").textContent = `${counted(model.notes.length, "note")} about this model`;
-  fill(byId("notes-list"), model.notes.map((text) => el("li", {}, text)));
+  byId("notes-count").textContent = t("page.notes", { n: model.notes.length });
+  fill(byId("notes-list"), model.notes.map((text) => el("li", { lang: "en" }, text)));
   document.dispatchEvent(new CustomEvent("cala-model"));
   return model;
 }
@@ -39,7 +46,7 @@ export function sender(work, lanes = 2) {
 
 export function tooLarge(file) {
   const most = state.model ? state.model.limits.file : Infinity;
-  return file.size > most ? `larger than ${Math.floor(most / 2 ** 20)} MB: make it smaller` : "";
+  return file.size > most ? t("too-large", { name: file.name, n: Math.floor(most / 2 ** 20) }) : "";
 }
 
 export function photoForm(file) {

@@ -2,10 +2,11 @@
 
 import { call, face, newKey, words } from "./api.js";
 import { changed } from "./changes.js";
-import { byId, counted, el, fill, percent, say, show } from "./dom.js";
+import { byId, el, fill, percent, photosOf, picture, say, show } from "./dom.js";
 import { dropPlace } from "./drop.js";
 import { classCalled, suggestNames } from "./names.js";
 import { mayTeach, photoForm, sender, state, tooLarge } from "./state.js";
+import { t } from "./texts.js";
 
 let photos = []; // {file, tile, note, id, error}
 let target = null; // the class that photos are added to, or null for a new one
@@ -14,7 +15,7 @@ let key = newKey(); // of this teaching; kept when it has to be tried again
 export function teach() {
   const name = byId("teach-name");
   dropPlace(byId("teach-drop"), {
-    id: "teach", text: "Drop photos of one class here", choose: "Choose photos", take: (files) => files.forEach(({ file }) => addPhoto(file)),
+    id: "teach", text: t("drop.of-class"), take: (files) => files.forEach(({ file }) => addPhoto(file)),
   });
   suggestNames(name);
   let typing = 0;
@@ -42,9 +43,7 @@ export function teachClass(row) {
 }
 
 function hint() {
-  const text = target ? `Known already, from ${counted(target.photos, "photo")}: these will be added.`
-    : "";
-  byId("teach-hint").textContent = text;
+  byId("teach-hint").textContent = target ? t("teach.known", { n: target.photos }) : "";
 }
 
 // A name that is known means more photos of that class.
@@ -66,19 +65,20 @@ const look = sender(async (photo) => {
     if (large) throw new Error(large);
     const found = await call("POST", "/v1/predict?top=1&unknown=report", {
       form: photoForm(photo.file),
-      progress: (share) => { photo.note.textContent = share < 1 ? `sending, ${percent(share)}` : "looking at it …"; },
+      progress: (share) => { photo.note.textContent = share < 1 ? t("teach.sending", { share: percent(share) }) : t("teach.looking"); },
     });
     const answer = found.predictions[0];
     photo.id = answer.id;
-    if (photos.some((other) => other !== photo && other.id === photo.id)) throw new Error("the same photo again");
-    photo.note.textContent = answer.unknown ? `ready; so far unknown` : `ready; so far taken for ${answer.best}`;
+    smallCopy(photo);
+    if (photos.some((other) => other !== photo && other.id === photo.id)) throw new Error(t("teach.same"));
+    photo.note.textContent = answer.unknown ? t("teach.ready-unknown") : t("teach.ready", { name: answer.best });
   } catch (error) {
     photo.error = words(error).replace(`${photo.file.name}: `, "");
     photo.tile.classList.add("bad");
     photo.note.textContent = photo.error;
     say(`${photo.file.name}: ${photo.error}`);
     if (error.code === "lost") {
-      photo.tile.append(el("button", { type: "button", class: "small", onclick: (event) => { event.target.remove(); again(photo); } }, "Try again"));
+      photo.tile.append(el("button", { type: "button", class: "small", onclick: (event) => { event.target.remove(); again(photo); } }, t("try-again")));
     }
   }
   update();
@@ -92,13 +92,13 @@ function again(photo) {
 }
 
 function addPhoto(file) {
-  const note = el("div", {}, "waiting");
-  const image = el("img", { alt: `Photo ${file.name}` });
-  image.src = URL.createObjectURL(file);
-  image.addEventListener("error", () => { image.hidden = true; });
-  const photo = { file, note, id: "", error: "" };
+  const note = el("div", {}, t("teach.waiting"));
+  const photo = { file, note, id: "", error: "", url: URL.createObjectURL(file), blank: null };
+  const image = picture(photo.url, file.name, {
+    alt: t("teach.photo", { name: file.name }), instead: (blank) => { photo.blank = blank; smallCopy(photo); },
+  });
   photo.tile = el("li", {}, image, el("b", {}, file.name), note,
-    el("button", { type: "button", class: "small", "aria-label": `Remove ${file.name}`, onclick: () => removePhoto(photo) }, "Remove"));
+    el("button", { type: "button", class: "small", "aria-label": t("remove.named", { name: file.name }), onclick: () => removePhoto(photo) }, t("remove")));
   photos.push(photo);
   key = newKey();
   byId("teach-photos").append(photo.tile);
@@ -106,10 +106,16 @@ function addPhoto(file) {
   update();
 }
 
+function smallCopy(photo) {
+  if (!photo.id || !photo.blank) return;
+  photo.blank.replaceWith(face(photo.id, photo.file.name));
+  photo.blank = null;
+}
+
 function removePhoto(photo) {
   photos = photos.filter((other) => other !== photo);
   photo.tile.remove();
-  URL.revokeObjectURL(photo.tile.querySelector("img").src);
+  URL.revokeObjectURL(photo.url);
   key = newKey();
   update();
   byId("teach-files").focus();
@@ -122,9 +128,12 @@ function update() {
   byId("teach-progress").hidden = !photos.length;
   byId("teach-bar").max = Math.max(1, photos.length);
   byId("teach-bar").value = done;
-  byId("teach-count").textContent = `${done} of ${counted(photos.length, "photo")} looked at${bad ? `, ${bad} cannot be used` : ""}${good && !byId("teach-name").value.trim() ? " – a name is missing" : ""}`;
+  byId("teach-count").textContent = [
+    t("teach.looked", { done, photos: photosOf(photos.length) }),
+    bad ? t("teach.unusable", { n: bad }) : "",
+    good && !byId("teach-name").value.trim() ? t("teach.name-missing") : ""].join("");
   byId("teach-go").disabled = !good || done < photos.length || !byId("teach-name").value.trim();
-  byId("teach-go").textContent = target ? (good ? `Add ${counted(good, "photo")}` : "Add photos") : good ? `Teach from ${counted(good, "photo")}` : "Teach";
+  byId("teach-go").textContent = target ? (good ? t("teach.add-some", { n: good }) : t("teach.add")) : good ? t("teach.go-from", { n: good }) : t("teach.go");
 }
 
 async function go() {
@@ -133,17 +142,17 @@ async function go() {
   const path = target ? `/v1/classes/${encodeURIComponent(target.id)}/shots` : "/v1/classes";
   show(byId("teach-error"), "");
   byId("teach-go").disabled = true;
-  byId("teach-go").textContent = "Teaching …";
+  byId("teach-go").textContent = t("teach.going");
   try {
     const before = state.last.slice();
     const taught = await post(path, name, good);
-    photos.forEach((photo) => URL.revokeObjectURL(photo.tile.querySelector("img").src));
+    photos.forEach((photo) => URL.revokeObjectURL(photo.url));
     photos = [];
     fill(byId("teach-photos"));
     byId("teach-name").value = "";
     target = null;
     key = newKey();
-    await changed(`${taught.name}: ${counted(taught.added, "photo")} learned`);
+    await changed(t("learned", { name: taught.name, n: taught.added }));
     const row = await call("GET", `/v1/classes/${encodeURIComponent(taught.id)}`);
     tell(taught, row.relatives);
     await compare(before, taught);
@@ -173,10 +182,10 @@ async function post(path, name, good) {
 function tell(taught, relatives) {
   const result = byId("teach-result");
   fill(result, el("div", { class: "card" },
-    el("h3", {}, `${taught.name}: ${taught.added ? `learned from ${counted(taught.added, "photo")}` : "nothing new in these photos"}`),
-    taught.again ? el("p", {}, `${counted(taught.again, "photo")} had been learned before.`) : null,
-    taught.alike ? el("p", { class: "note" }, `There is also a class called ${taught.alike}. If both are one, merge them under Classes.`) : null,
-    el("p", {}, "It looks most like these classes:"),
+    el("h3", {}, t(taught.added ? "teach.learned" : "teach.nothing-new", { name: taught.name, n: taught.added })),
+    taught.again ? el("p", {}, t("teach.again", { n: taught.again })) : null,
+    taught.alike ? el("p", { class: "note" }, t("alike", { name: taught.alike })) : null,
+    el("p", {}, t("teach.looks-like")),
     el("ul", { class: "near" }, relatives.map((near) => el("li", {},
       face(near.thumbnail, near.name), near.name))),
     el("div", { id: "teach-changes" })));
@@ -187,7 +196,7 @@ function tell(taught, relatives) {
 async function compare(before, taught) {
   const place = byId("teach-changes");
   if (!before.length) {
-    fill(place, el("p", { class: "hint" }, "Photos that you look at under Recognise will show here what changes."));
+    fill(place, el("p", { class: "hint" }, t("teach.no-last")));
     return;
   }
   let answers;
@@ -199,10 +208,12 @@ async function compare(before, taught) {
   const changed = rows.filter((one) => one.now.label !== one.answer.label);
   rows.forEach((one) => { const kept = state.last.find((other) => other.id === one.id); if (kept) kept.answer = one.now; });
   fill(place,
-    el("h4", {}, `Your last ${counted(rows.length, "photo")}: ${changed.length ? `${changed.length} ${changed.length === 1 ? "answer changes" : "answers change"}` : "no answer changes"}`),
+    el("h4", {}, t("teach.last", {
+      n: rows.length, what: changed.length ? t("teach.changes", { n: changed.length }) : t("teach.no-change"),
+    })),
     el("ul", { class: "tiles" }, changed.map((one) => {
-      const image = el("img", { alt: one.file.name });
-      image.src = URL.createObjectURL(one.file);
+      const instead = (blank) => blank.replaceWith(face(one.id, one.file.name));
+      const image = picture(URL.createObjectURL(one.file), one.file.name, { alt: one.file.name, instead });
       image.addEventListener("load", () => URL.revokeObjectURL(image.src));
       return el("li", {}, image, `${one.answer.label} → `, el("b", {}, one.now.label));
     })));
