@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from string import Template
 from typing import Any, NoReturn
 
 import numpy as np
@@ -26,8 +27,7 @@ ADDRESS = re.compile(r"hf:/{1,2}([\w.-]+/[\w.-]+)(?:@([\w.-]+(?:/[\w.-]+)*))?")
 FILES = ("model.json", "blobs/*.safetensors")
 PICTURES = f"{FOLDER}/*.jpg"
 CLIENT = {"library_name": "cala", "library_version": __version__}
-BEGIN, END = "<!-- written by cala -->", "<!-- from here on it is yours -->"
-OWN_PART = re.compile(f"{BEGIN}.*?{END}", re.DOTALL)
+OWN_PART = re.compile("<!-- written by cala -->.*?<!-- from here on it is yours -->", re.DOTALL)
 MARKS = re.compile(r"([\\`*_{}\[\]<>()#+!|~&-])")
 
 
@@ -63,7 +63,6 @@ def push(
     revision: str | None = None,
     token: str | None = None,
     thumbnails: bool = False,
-    message: str | None = None,
 ) -> str:
     """Upload the present version as one commit; see `Model.push_to_hub`."""
     hub = import_extra("huggingface_hub", "hub")
@@ -86,7 +85,7 @@ def push(
                 repo_id=repo_id,
                 folder_path=copy,
                 revision=revision,
-                commit_message=message or f"A model with {len(content.meta['classes'])} classes",
+                commit_message=f"A model with {len(content.meta['classes'])} classes",
                 allow_patterns=["README.md", *FILES, *([PICTURES] if thumbnails else [])],
                 delete_patterns=["blobs/*", "history/*", f"{FOLDER}/*"],  # of earlier versions
             )
@@ -97,6 +96,7 @@ def _copy(store: Store, content: Content, target: Path, thumbnails: bool) -> Pat
     """A model of one version, without what names or shows photos unless that is wanted."""
     meta, groups = dict(content.meta), dict(content.groups)
     meta["encoder"] = {**meta["encoder"], "uri": _portable(meta["encoder"]["uri"])}
+    meta.update(former_names={}, notes=[], note_codes=[])  # notes name files
     digests = [bytes(row).hex() for row in groups["photos"]["digest"]]
     for name, group in groups.items():
         if "names" in group and not thumbnails:
@@ -116,7 +116,8 @@ def _copy(store: Store, content: Content, target: Path, thumbnails: bool) -> Pat
 def _portable(uri: str) -> str:
     """An encoder's URI without folders of this machine."""
     head, colon, rest = uri.rpartition(":")
-    return f"{head}{colon}{Path(rest).name}" if os.path.exists(rest) else uri
+    own = os.path.isabs(rest) or os.path.exists(rest)
+    return f"{head}{colon}{Path(rest).name}" if own else uri
 
 
 def _card(content: Content, repo_id: str, before: str) -> str:
@@ -124,26 +125,18 @@ def _card(content: Content, repo_id: str, before: str) -> str:
     hub = import_extra("huggingface_hub", "hub")
     classes, encoder = content.meta["classes"], content.meta["encoder"]
     names = [MARKS.sub(r"\\\1", shown(one["name"])) for one in classes]
-    lines = [
-        BEGIN,
-        f"This model tells {len(classes)} classes of photos apart, and answers *unknown* if none",
-        f"fits. It was made with cala {__version__} (`pip install '{DISTRIBUTION}[hub]'`) from",
-        f"{sum(one['photos'] for one in classes)} photos.",
-        "",
-        "```python",
-        "import cala",
-        "",
-        f'cala.load("hf://{repo_id}").predict("photo.jpg")',
-        "```",
-        "",
-        f"Encoder: `{shown(_portable(encoder['uri']))}` ({encoder['fingerprint'][:12]}).",
-        "",
-        "| class | photos |",
-        "|---|---|",
-        *(f"| {name} | {one['photos']} |" for name, one in zip(names, classes, strict=True)),
-        END,
-    ]
-    own = "\n".join(lines)
+    own = Template(Path(__file__).with_name("card.md").read_text("utf-8").strip()).substitute(
+        count=len(classes),
+        version=__version__,
+        distribution=DISTRIBUTION,
+        photos=sum(one["photos"] for one in classes),
+        repo=repo_id,
+        encoder=shown(_portable(encoder["uri"])),
+        fingerprint=encoder["fingerprint"][:12],
+        rows="\n".join(
+            f"| {name} | {one['photos']} |" for name, one in zip(names, classes, strict=True)
+        ),
+    )
     data = {"library_name": "cala", "pipeline_tag": "image-classification", "tags": ["cala"]}
     text = f"# {repo_id.rpartition('/')[2]}"
     if before:

@@ -546,7 +546,6 @@ class Model:
         revision: str | None = None,
         token: str | None = None,
         thumbnails: bool = False,
-        message: str | None = None,
     ) -> str:
         """Upload the model to the Hugging Face hub, with a card that says what it knows.
 
@@ -562,8 +561,6 @@ class Model:
             Default: that of `hf auth login`, or HF_TOKEN.
         thumbnails : bool, default=False
             Upload small copies of the photos and the names of their files too. Default: neither.
-        message : str, optional
-            What the commit says.
 
         Returns
         -------
@@ -578,7 +575,7 @@ class Model:
         from cala.model.hub import push
 
         how: dict[str, Any] = {"private": private, "revision": revision, "token": token}
-        return push(self.store, repo_id, thumbnails=thumbnails, message=message, **how)
+        return push(self.store, repo_id, thumbnails=thumbnails, **how)
 
     def explain(
         self,
