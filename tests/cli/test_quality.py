@@ -49,7 +49,7 @@ def test_add_show_and_tune_tell(birds, tmp_path, inside):
     assert "β" not in said
     assert "β" in inside("show", birds, "--details")[1]
     found = json.loads(inside("tune", birds, "--delta", 1, "--json")[1])
-    assert set(found["moved"]) == {"known", "new", "own"}
+    assert set(found["moved"]) == {"known", "new", "photos"}
     assert "moved" not in json.loads(inside("tune", birds, "--reject", 0.1, "--json")[1])
 
 
@@ -73,6 +73,15 @@ def test_eval_names_wrong_photos(birds, tmp_path, inside):
     assert [one["image"] for one in found] == [row["image"] for row in rows]
     assert sum(one["right"] for one in found) == len(rows) - len(wrong)
     assert "AUROC" in inside("eval", birds, tmp_path / "test", "--details")[1]
+
+
+def test_rates_of_few_photos_are_counts(birds, tmp_path, inside):
+    _, said, _ = inside("eval", birds, tmp_path / "test")
+    assert "of 18 photos right" in said
+    assert said.count("%") == 1  # the rate that is allowed
+    write_photos(tmp_path / "more", range(6), range(200, 204))
+    _, said, _ = inside("eval", birds, tmp_path / "more")
+    assert "of 24 photos right, " in said
 
 
 def test_why_in_words_and_in_numbers(birds, tmp_path, inside):

@@ -76,7 +76,7 @@ def slow_p(x, y, n_base, images, rejected, queries, known_spread=0.0):
         image = seen(row)
         near = sorted(dot(image, seen(r)) for r in rejected)[-3:]
         fits = [fit(image, c, without) for c in classes]
-        return max(fits) - (sum(near) / len(near) / 2 if near else 0)
+        return max(fits) - (0.75 * sum(near) / len(near) if near else 0)
 
     genuine = [(int(y[i]), score(x[i], i)) for i in images]
     groups = [[s for c, s in genuine if c < n_base]]
@@ -100,6 +100,9 @@ def slow_p(x, y, n_base, images, rejected, queries, known_spread=0.0):
             rank = (1 + sum(s <= value for s in group)) / (1 + len(group))
             p.append((len(group) * rank + T_WEIGHT * tail) / (len(group) + T_WEIGHT))
         found.append(max(p))
+    if len(rejected):
+        plain = slow_p(x, y, n_base, images, [], queries, known_spread)
+        return np.minimum(found, 1.5 * plain)
     return np.array(found)
 
 
@@ -161,6 +164,8 @@ def test_rejected_images_make_their_like_less_familiar():
     assert taught.rejected.shape == (10, 8)
     found = [(m.p_values(x[strange][10:]) < 0.05).mean() for m in (made, taught)]
     assert found[1] > found[0]
+    everything = np.concatenate([x, -x])
+    assert (taught.p_values(everything) <= 1.5 * made.p_values(everything)).all()
     assert (taught.p_values(x[base]) < 0.05).mean() < 0.1
 
 

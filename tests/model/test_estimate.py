@@ -50,7 +50,9 @@ def test_every_photo_is_judged_and_the_mean_is_left_out(model, photos):
 def test_only_the_photo_of_a_class_cannot_be_judged(model, photos):
     path = sorted((photos / "new" / "class 12").iterdir())[0]
     model.add([path], "one")
-    assert model.estimate().share("new").photos == 0
+    found = model.estimate()
+    assert found.share("new").photos == 0
+    assert [(one.label, one.name) for one in found.unjudged] == [("one", f"class 12/{path.name}")]
 
 
 def test_a_wrong_photo_is_named(photos, tmp_path):
@@ -69,7 +71,8 @@ def test_what_tune_changes(photos, tmp_path):
     model.add(*paths_of(photos / "test", range(12, 16)))
     before = model.current
     found = moved(before, model.tune(delta=1000.0).current)
-    assert found.own
+    judged = model.estimate()
+    assert found.photos == (judged.share("known").photos, judged.share("new").photos)
     assert found.known[1] == 0.0 < found.known[0]
     assert found.new[1] >= found.new[0]
     assert moved(before, before).known[0] == moved(before, before).known[1]

@@ -14,6 +14,7 @@ from PIL import Image
 import cala
 from cala.errors import InputError, StateError
 from cala.model import thumbnails
+from cala.model.photos import gather
 from cala.store import Content, JournalEntry
 from cala.store.files import read_document, write_document
 from model.photos import ENCODER, photo, write_photos
@@ -170,15 +171,14 @@ def test_former_names_stand_for_their_class(model, photos):
     assert (again.photos, again.again, again.renamed) == ({}, 8, {"class 3": "house wren"})
     added = model.add(test[:2], "wren")
     assert (added.photos, added.new) == ({"house wren": 2}, ())
-    with pytest.raises(InputError) as caught:
-        model.add(test[2:4], ["wren", "house wren"])
-    assert caught.value.code == "former_name"
+    added = model.add(test[2:4], ["wren", "house wren"])
+    assert (added.photos, added.renamed) == ({"house wren": 2}, {"wren": "house wren"})
     with pytest.raises(InputError) as caught:
         model.forget("wren")
     assert "house wren" in caught.value.fix
     again = cala.load(model.path)
     assert again.current.former == {"class 3": "house wren", "wren": "house wren"}
-    again.undo().undo()
+    again.undo().undo().undo()
     assert again.current.former == {"class 3": "wren"}
 
 
@@ -345,6 +345,18 @@ def test_a_method_with_an_encoder_of_its_own(photos, tmp_path, method):
         cala.fit(photos / "known", tmp_path / "model", encoder=ENCODER, method=method)
     assert caught.value.field == "method"
     assert not (tmp_path / "model").exists()
+
+
+def test_folders_that_are_not_what_was_meant(tmp_path):
+    known = write_photos(tmp_path / "known", range(2), range(2))
+    with refused("class 1", field="photos", code="one_class") as found:
+        cala.fit(known / "class 1", tmp_path / "m", encoder=ENCODER)
+    assert "robin" in found.value.fix
+    for ask in (lambda path: cala.fit(path, tmp_path / "m", encoder=ENCODER), gather):
+        with refused("knwon", field="photos", code="missing_file") as found:
+            ask(tmp_path / "knwon")
+        assert str(known) in found.value.fix
+    assert not (tmp_path / "m").exists()
 
 
 def test_one_class_is_too_few(tmp_path):

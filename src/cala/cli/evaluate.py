@@ -22,7 +22,7 @@ from cala.cli.photos import (
     percent,
     write_csv,
 )
-from cala.files import preview, shown
+from cala.files import counted, preview, shown
 
 if TYPE_CHECKING:
     from cala.data.formats import LeftOut
@@ -98,21 +98,28 @@ def evaluate(
 
 
 def _print(found: Evaluation, most: int, strangers: list[str], details: bool) -> None:
+    from cala.model.estimate import Share
+
     if found.learned_from:
         count = found.learned_from
         note(f"the model learned from {count} of these photos: its results on them are too good")
+    answered = Share(round(found.answered * found.photos) if found.photos else 0, found.photos)
     rows = [
-        ("known classes", found.known, f"of {found.counted('known'):,} photos"),
-        ("new classes", found.new, f"of {found.counted('new'):,} photos"),
-        ("all", found.accuracy, f"of {found.photos:,} photos"),
+        ("known classes", found.share("known"), ""),
+        ("new classes", found.share("new"), ""),
+        ("all", found.share(), ""),
+        ("as answered", answered, ", as 'unknown' counts as wrong"),
     ]
-    if details:
-        rows.append(("harmonic mean", found.hm, "of known and new"))
-    if found.answered != found.accuracy:
-        rows.append(("as predicted", found.answered, "where 'unknown' counts as wrong"))
+    if answered == found.share():
+        del rows[-1]
     for text, share, about in rows:
-        if share == share:  # NaN where there is nothing to say
-            typer.echo(f"{text:15} {percent(share):>7}  {about}".rstrip())
+        if share.photos:
+            rate = f", {share}" * share.tells  # a rate of few photos says nothing
+            typer.echo(
+                f"{text:14} {share.right:,} of {counted(share.photos, 'photo')} right{rate}{about}"
+            )
+    if details and found.hm == found.hm:
+        typer.echo(f"{'harmonic mean':14} {percent(found.hm)} of known and new classes")
     if not found.photos:
         note("no folder is named like a class of the model: all of them are strangers")
     _print_unknown(found, strangers, details)
@@ -140,15 +147,26 @@ def _print_wrong(found: Evaluation, most: int) -> None:
 def _print_unknown(found: Evaluation, strangers: list[str], details: bool) -> None:
     judged = found.rejections
     parts = {"known": judged.known, "new": judged.new}
-    shares = [f"{percent(p)} of {kind} photos" for kind, p in parts.items() if p == p]
+    shares = [
+        f"{_counts(p, found.counted(kind))} of {kind} classes"
+        for kind, p in parts.items()
+        if p == p
+    ]
     if shares:
-        rate = percent(judged.rate)
-        typer.echo(f"\ncalled unknown by mistake: {', '.join(shares)} (asked for: {rate})")
+        rate = f"{100 * judged.rate:.4g} %"
+        typer.echo(f"\ncalled unknown by mistake: {', '.join(shares)} (allowed: {rate})")
     if judged.strange_photos:
         typer.echo(f"strangers ({preview(strangers)}):")
-        share = percent(judged.strange)
-        typer.echo(f"  {share} of {judged.strange_photos:,} photos called unknown")
+        typer.echo(f"  {_counts(judged.strange, judged.strange_photos)} called unknown")
     if details and judged.auroc == judged.auroc:
         passing = percent(judged.fpr95)
         line = f"{passing} of strangers pass where 95 % of the others do (AUROC {judged.auroc:.3f})"
         typer.echo(f"  {line}")
+
+
+def _counts(rate: float, photos: int) -> str:
+    """How many of the photos, and the rate if they are enough for one."""
+    from cala.model.estimate import Share
+
+    share = Share(round(rate * photos), photos)
+    return f"{share.right:,} of {counted(photos, 'photo')}" + f" ({percent(rate)})" * share.tells

@@ -11,6 +11,7 @@ import typer
 import cala
 from cala.cli.options import AS_JSON, DEVICE, ENGINE, SHOT_VIEWS, options_class, with_options
 from cala.cli.photos import (
+    DETAILS,
     KEEP_THUMBNAILS,
     MODEL,
     MORE_THUMBNAILS,
@@ -77,6 +78,7 @@ def fit(
     out: Path = typer.Option(..., "-o", "--out", help="The model: a folder to create."),
     *,
     options: FitOptions,
+    details: bool = DETAILS,
     as_json: bool = AS_JSON,
     quiet: bool = QUIET_HINTS,
 ) -> None:
@@ -110,12 +112,12 @@ def fit(
     for one in model.notes:
         if str(one) not in said:
             note(str(one))
-    typer.echo(
-        f"{shown(out)}: {len(model.classes)} classes from {len(model.current.photos):,} photos "
-        f"({model.current.encoder.uri}, {options.method})"
-    )
+    photos_ = counted(len(model.current.photos), "photo")
+    typer.echo(f"{shown(out)}: {len(model.classes)} classes from {photos_}")
+    if details:
+        typer.echo(f"encoder {shown(model.current.encoder.uri)}, method {options.method}")
     if not quiet:
-        if said_choice := chosen(model.current.classifier.report_):
+        if said_choice := chosen(model.current.classifier.report_, details):
             typer.echo(said_choice)
         print_estimate(model.estimate(), out)
         typer.echo(f"next: cala add {quoted(out)} NEW_PHOTOS, or cala predict {quoted(out)} PHOTO")

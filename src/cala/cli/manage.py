@@ -45,7 +45,9 @@ def show(
     found = overview(opened)
     if as_json:
         if photos:
-            found["photos"] = [photo_json(one) for one in opened.estimate().photos]
+            judged = opened.estimate()
+            found["photos"] = [photo_json(one) for one in judged.photos]
+            found["unjudged"] = [asdict(one) for one in judged.unjudged]
         if curve:
             found["curve"] = [asdict(one) for one in opened.learning_curve()]
         typer.echo(json.dumps(found))
@@ -164,6 +166,11 @@ def tune(
     _report(opened, "tune", as_json, {"moved": asdict(found)} if found else {})
     if not as_json and any(v is not None for v in given):
         print_moved(found)
+    if not as_json and reject is not None:
+        typer.echo(
+            f"about {_percent(reject)} of photos of its classes may be called unknown "
+            f"(was {_percent(before.reject)})"
+        )
 
 
 def _report(opened: Model, action: str, as_json: bool, more: dict[str, Any] | None = None) -> None:
@@ -178,6 +185,21 @@ def _report(opened: Model, action: str, as_json: bool, more: dict[str, Any] | No
     typer.echo(f"{shown(done)}; {shown(path)} knows {len(classes)} classes (version {version})")
 
 
+_POINTS = {
+    "accuracy": "as many photos right as possible",
+    "harmonic": "known and new classes are treated alike",
+}
+
+
+def _percent(share: float) -> str:
+    """A rate that the user has set.
+
+    >>> _percent(0.05), _percent(0.125)
+    ('5 %', '12.5 %')
+    """
+    return f"{100 * share:.4g} %"
+
+
 def _local(time: str) -> str:
     """A time of the journal, which is in UTC, by the clock of this machine."""
     try:
@@ -187,16 +209,18 @@ def _local(time: str) -> str:
 
 
 def _print(found: dict[str, Any], details: bool) -> None:
-    from cala.heads.auto import describe
-
     classes, encoder, settings = found["classes"], found["encoder"], found["settings"]
     loss = settings["max_base_loss"]
-    point = settings["objective"] if loss is None else f"known classes may lose {percent(loss)}"
+    point = _POINTS[settings["objective"]]
+    if loss is not None:
+        point = f"new classes are favoured while known classes may lose {percent(loss)}"
     typer.echo(f"{shown(found['model'])}, version {found['version']}: {len(classes)} classes")
-    method, rate = settings["method"], settings["reject"]
-    typer.echo(f"{shown(encoder['uri'])}, {method}, {point}, unknown at {rate}")
-    if said := chosen(settings["report"]):
-        typer.echo(f"chosen: {describe(settings['report']) if details else said}")
+    rate = _percent(settings["reject"])
+    typer.echo(f"{point}; about {rate} of photos of its classes may be called unknown")
+    if details:
+        typer.echo(f"encoder {shown(encoder['uri'])}, method {settings['method']}")
+    if said := chosen(settings["report"], details):
+        typer.echo(said)
     width = min(40, max(5, *(width_of(shown(one["name"])) for one in classes)))
     typer.echo(f"\n{'class':{width}}  kind   photos  {'     β  ' * details}most like")
     for one in classes:

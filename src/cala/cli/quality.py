@@ -14,6 +14,7 @@ from cala.files import counted, quoted, shown
 if TYPE_CHECKING:
     from cala.model.estimate import CurvePoint, Estimate, JudgedPhoto, Moved, Share
 
+_SIDES = ("known", "new")
 NAMED = 3  # doubtful photos that `fit` and `add` name
 
 _CHOICES = {
@@ -29,10 +30,14 @@ _EVIDENCE = {
 }
 
 
-def chosen(report: dict[str, Any]) -> str | None:
-    """What the method `auto` has chosen, in plain words."""
+def chosen(report: dict[str, Any], details: bool = False) -> str | None:
+    """What the method `auto` has chosen, in plain words or in those of its report."""
     if report.get("shift") not in _CHOICES:
         return None
+    if details:
+        from cala.heads.auto import describe
+
+        return f"chosen: {describe(report)}"  # type: ignore[arg-type]
     return f"{_CHOICES[report['shift']]} ({_EVIDENCE.get(report['evidence'], report['evidence'])})"
 
 
@@ -84,8 +89,11 @@ def print_photos(found: Estimate, photos: dict[str, int]) -> None:
             if not said and not photo.right:
                 said = f"could be {photo.answer}"
             typer.echo(f"  {shown(photo.name)}  {shown(said)}".rstrip())
-        if len(own) < count:
-            typer.echo(f"  {counted(count - len(own), 'photo')} that cannot be judged")
+        alone = [one.name for one in found.unjudged if one.label == label]
+        for name in alone:
+            typer.echo(f"  {shown(name)}  cannot be judged")
+        if more := count - len(own) - len(alone):
+            typer.echo(f"  {counted(more, 'photo')} whose names are not kept")
 
 
 def print_curve(points: Sequence[CurvePoint]) -> None:
@@ -111,9 +119,19 @@ def print_moved(found: Moved | None) -> None:
     if found is None:
         typer.echo("what it changes: too few photos to tell")
         return
-    parts = [
-        f"{side} classes about {after:.0%} right (was {before:.0%})".replace("%", " %")
-        for side, (before, after) in (("known", found.known), ("new", found.new))
-    ]
-    where = "its own photos, left out" if found.own else "classes that were left out by `fit`"
+    parts = []
+    for place, (side, (before, after)) in enumerate(
+        zip(_SIDES, (found.known, found.new), strict=True)
+    ):
+        if found.photos is None:
+            about, was = f"about {after:.0%}", f"{before:.0%}"
+        else:
+            count = found.photos[place]
+            about, was = f"{after * count:.0f} of {count:,}", f"{before * count:.0f}"
+        parts.append(f"{side} classes {about} right (was {was})".replace("%", " %"))
+    where = (
+        "classes that were left out by `fit`"
+        if found.photos is None
+        else "its own photos, left out"
+    )
     typer.echo(f"{', '.join(parts)}; judged on {where}")

@@ -8,6 +8,7 @@ scores to expect, each judged as if its class had been learned without it.
 
 Images that were rejected move the point of view: half of their mean is taken off all images, since
 it is what strangers and genuine images have in common, and the nearest ones count against an image.
+What fits no class without them does not become familiar by being unlike them, too.
 
 With few genuine images a rank says little, so Student's t stands in for it, and gives way to the
 rank as images arrive. How far scores scatter is a matter of the encoder: where that is known, it
@@ -30,9 +31,11 @@ from cala.core.rows import Array, ClassRows, Features, chunks
 
 MOST_IMAGES = 256  # genuine images that are kept, of base and of novel classes
 FEWEST_IMAGES = 4  # genuine base images without which nothing can be said
-_WEIGHT = 0.5  # of the cosine to expect of a class, of rejected images, and of their mean
+_WEIGHT = 0.5  # of the cosine to expect of a class, and of the mean of rejected images
+_AGAINST = 0.75  # of the cosine with the nearest rejected images
 _NEAREST = 3  # rejected images that count
 FEW_REJECTED = 3  # their mean has half of its weight with so many of them
+_PLAIN = 1.5  # times the p-value without rejected images is the most that one with them can be
 _PAIRS = 10  # pairs of images with the mean cosine of all classes that every class is lent
 T_WEIGHT = 50  # genuine images that the t distribution counts for
 SPREAD_WEIGHT = 20  # independent images that a spread known beforehand counts for
@@ -132,9 +135,23 @@ class Rejection:
         """Share of genuine images that fit no better: (n, d) -> (n,), 1 where nothing is known."""
         if not self.is_on:
             return np.ones(len(features))
-        scores = self._scores(unit_vectors(features))
+        unit = unit_vectors(features)
+        p = self._judged(unit)
+        if len(self.rejected):
+            p = np.minimum(p, _PLAIN * self._plain._judged(unit))
+        return p
+
+    def _judged(self, unit: Array) -> Array:
+        """p-values (n,) of unit vectors (n, d)."""
+        scores = self._scores(unit)
         spread = self.spread * np.sqrt(1 - self._pooled)
-        return np.max([p_value(genuine, scores, spread) for genuine in self._genuine], axis=0)
+        p: Array = np.max([p_value(genuine, scores, spread) for genuine in self._genuine], axis=0)
+        return p
+
+    @cached_property
+    def _plain(self) -> Self:
+        """Without rejected images."""
+        return replace(self, rejected=self.rejected[:0])
 
     @cached_property
     def _centre(self) -> Array:
@@ -189,7 +206,7 @@ class Rejection:
         if len(self.rejected):
             near = seen @ self._seen(self.rejected).T
             count = min(_NEAREST, near.shape[1])
-            best -= _WEIGHT * np.partition(near, -count, axis=1)[:, -count:].mean(1)
+            best -= _AGAINST * np.partition(near, -count, axis=1)[:, -count:].mean(1)
         return best
 
     @cached_property

@@ -111,6 +111,15 @@ class JudgedPhoto:
 
 
 @dataclass(frozen=True)
+class UnjudgedPhoto:
+    """A photo of the model that cannot be judged, such as the only one of its class."""
+
+    name: str
+    sha256: str
+    label: str
+
+
+@dataclass(frozen=True)
 class Confusion:
     """Two classes, and how many of their photos were taken for the other one."""
 
@@ -130,6 +139,8 @@ class Estimate:
         Photos that could be judged; a class's only photo cannot.
     total : int
         Photos that the model has learned from.
+    unjudged : tuple of UnjudgedPhoto
+        Others whose names are kept.
 
     Examples
     --------
@@ -140,6 +151,7 @@ class Estimate:
 
     photos: tuple[JudgedPhoto, ...]
     total: int
+    unjudged: tuple[UnjudgedPhoto, ...] = ()
 
     def share(self, kind: str | None = None) -> Share:
         """How many were right, of all or of `known` or `new` classes."""
@@ -204,7 +216,15 @@ def estimate(current: ModelVersion, quick: bool = False) -> Estimate:
             zip(places.tolist(), columns.tolist(), answers.tolist(), strict=True)
         )
     )
-    return Estimate(photos, len(current.photos))
+    rest = np.setdiff1d(np.arange(len(current.kept)), places)
+    every = current.columns_kept()
+    unjudged = tuple(
+        UnjudgedPhoto(
+            current.kept.names[place], bytes(current.kept.digest[place]).hex(), names[every[place]]
+        )
+        for place in rest.tolist()
+    )
+    return Estimate(photos, len(current.photos), unjudged)
 
 
 def unlearned_logits(current: ModelVersion, quick: bool = False) -> tuple[Array, Array, Array]:
@@ -315,12 +335,13 @@ def learning_curve(current: ModelVersion, draws: int = DRAWS) -> list[CurvePoint
 class Moved:
     """Accuracy on known and on new classes before and after `tune`.
 
-    own : whether it was judged on the model's own photos, or on classes held out by `fit`
+    photos : the model's own photos of known and of new classes that were judged; None if it was
+        judged on classes held out by `fit`
     """
 
     known: tuple[float, float]
     new: tuple[float, float]
-    own: bool
+    photos: tuple[int, int] | None = None
 
 
 def moved(before: ModelVersion, after: ModelVersion) -> Moved | None:
@@ -331,7 +352,8 @@ def moved(before: ModelVersion, after: ModelVersion) -> Moved | None:
     if len(columns) >= FEWEST and all(side.sum() >= FEWEST_SIDE for side in sides):
         right = [(plain + head.shift).argmax(1) == columns for head in heads]
         known, new = ([float(found[side].mean()) for found in right] for side in sides)
-        return Moved((known[0], known[1]), (new[0], new[1]), own=True)
+        counts = int(sides[0].sum()), int(sides[1].sum())
+        return Moved((known[0], known[1]), (new[0], new[1]), counts)
     curve = getattr(heads[1], "curve", None)
     if (
         before.n_known < FEWEST_CLASSES
@@ -342,4 +364,4 @@ def moved(before: ModelVersion, after: ModelVersion) -> Moved | None:
         return None
     places = [max(0, np.searchsorted(curve.delta, head.delta, "right") - 1) for head in heads]
     known, new = ([float(line[place]) for place in places] for line in (curve.base, curve.novel))
-    return Moved((known[0], known[1]), (new[0], new[1]), own=False)
+    return Moved((known[0], known[1]), (new[0], new[1]))

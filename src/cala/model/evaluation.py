@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cala.metrics import Answers, auroc, average, fpr_at_tpr, harmonic
+from cala.model.estimate import Share
 from cala.model.prediction import predict
 from cala.model.version import UNKNOWN, Features, ModelVersion
 
@@ -136,6 +137,11 @@ class Evaluation:
     def counted(self, kind: str) -> int:
         """Photos of `known` or of `new` classes."""
         return sum(c.photos for c in self.classes if c.kind == kind)
+
+    def share(self, kind: str | None = None) -> Share:
+        """How many were right, of all or of `known` or `new` classes."""
+        own = [c for c in self.classes if kind in (None, c.kind)]
+        return Share(sum(c.right for c in own), sum(c.photos for c in own))
 
     def mistakes(self, most: int = MISTAKES) -> list[Mistake]:
         """What is mistaken for what, most frequent first."""

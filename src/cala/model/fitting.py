@@ -67,13 +67,13 @@ _HOLDOUT = (
 PLAIN = {
     "no_holdout": _HOLDOUT,
     "partial_holdout": _HOLDOUT,
-    "few_fakes": "too little to learn from for judging each new class by itself, so one shift "
-    "serves all new classes; it takes at least 5 known classes, and --fakes not below 100",
+    "few_fakes": "too little to learn from for judging each new class by itself, so all new "
+    "classes are favoured alike; it takes at least 5 known classes, and --fakes not below 100",
     "adapter_off": "with one photo per class nothing can be learned about how far to favour new "
     "classes; give at least two photos of each class",
     "nothing_unknown": "photos are too few to call anything unknown: give at least two per class",
-    "few_rows": "so few photos teach one shift for all new classes only; let images be mixed "
-    "(--fakes image), or give more photos",
+    "few_rows": "so few photos teach only how far to favour all new classes alike; let images be "
+    "mixed (--fakes image), or give more photos",
 }
 
 
@@ -256,8 +256,10 @@ def _opened(folder: Path, skip_bad: bool) -> ImageSet:
     paths, _ = labelled_files(folder)  # says in plain words what is wrong with a folder
     if paths[0].parent == folder:
         raise InputError(
-            f"{shown(folder)} holds photos of one class",
-            "give the folder above it, with one folder of photos for each class",
+            f"{shown(folder)} holds photos, not folders of photos",
+            f"make a folder in it for each class, such as {shown(folder / 'robin')} and "
+            f"{shown(folder / 'heron')}, and move the photos there; if they all show one class, "
+            "give the folder above",
             field="photos",
             code="one_class",
         )
@@ -294,7 +296,7 @@ def _check(
         )
     check_number("shot_views", shot_views, 0, MOST_SHOT_VIEWS, whole=True)
     if shot_views and fakes == "feature":
-        detail = "--shot-views needs fake classes that are mixed from images"
+        detail = "--shot-views needs images that are mixed from your photos"
         raise InputError(detail, "omit --fakes feature", field="shot_views")
     if fakes in ("image", "feature"):
         return MIXED if fakes == "image" else 0

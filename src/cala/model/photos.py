@@ -5,11 +5,13 @@ And which of them a model has not learned from yet.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import os
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -108,6 +110,8 @@ def find_files(
                     "save the photo to a file, and give that",
                 )
                 raise InputError(detail, fix, field="photos", code="address") from error
+            if isinstance(error, FileNotFoundError):
+                raise _missing(path) from error
             raise InputError(f"{shown(path)} cannot be read ({reason(error)})") from error
         inside = _below(path, others) if is_folder else [path]
         if not inside:
@@ -121,6 +125,16 @@ def find_files(
 def _is_address(given: str | os.PathLike[str]) -> bool:
     """Whether it is a web address, also as a path, or the `-` of programs that read a stream."""
     return str(given) == "-" or re.match(r"(https?|ftp|file|data):", str(given)) is not None
+
+
+def _missing(path: Path) -> InputError:
+    """The error for a path that does not exist; its fix has one of nearly that name."""
+    names: list[str] = []
+    with suppress(OSError):
+        names = os.listdir(path.parent)
+    near = difflib.get_close_matches(path.name, names, n=1)
+    fix = f"did you mean {shown(path.with_name(near[0]))}?" if near else None
+    return InputError(f"{shown(path)} does not exist", fix, field="photos", code="missing_file")
 
 
 def labelled_files(
@@ -139,7 +153,7 @@ def labelled_files(
     others: list[LeftOut] = [] if left_out is None else left_out
     try:
         if not folder.exists():
-            raise InputError(f"{shown(folder)} does not exist", field="photos")
+            raise _missing(folder)
         if not folder.is_dir():
             raise InputError(
                 f"{shown(folder)} is not a folder",

@@ -24,13 +24,13 @@ def refitted(current: ModelVersion, encoder: Encoder) -> ModelVersion:
     """
     if not current.keeps_all():
         raise InputError(
-            "the model does not keep the embeddings of all its photos",
+            "the model has more photos than it can learn from again without the files",
             "make it again with `cala fit`",
             code="not_kept",
         )
     if current.encoder.shot_views:
         raise InputError(
-            "photos of its new classes were embedded in several views, and those of known ones not",
+            "a model that was made with --shot-views cannot learn again without the photos",
             "make it again with `cala fit`",
             code="shot_views",
         )

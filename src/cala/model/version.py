@@ -282,20 +282,8 @@ class ModelVersion:
         return replace(self, classifier=classifier, former={**former, old: name})
 
     def current_names(self, given: Sequence[str]) -> list[str]:
-        """Names of classes as they are now; a former name stands for the class that had it.
-
-        Raises if both names of a class are given, since they may mean two things.
-        """
-        own = {name: self.former[name] for name in given if name in self.former}
-        for before, now in own.items():
-            if now in given:
-                raise InputError(
-                    f"'{shown(before)}' is the former name of '{shown(now)}', and both are given",
-                    "put their photos together, or call one of them by another name",
-                    field="name",
-                    code="former_name",
-                )
-        return [own.get(name, name) for name in given]
+        """Names of classes as they are now; a former name stands for the class that had it."""
+        return [self.former.get(name, name) for name in given]
 
     def check_known(self, name: str) -> None:
         if name in self.names:
