@@ -50,6 +50,7 @@ def imported(folder: Path, *arguments: str) -> str:
     [
         "predict birds new",
         "add birds new --engine onnxruntime",
+        "watch birds new --lines lines.jsonl --once --every 0.05",
         "show birds",
         "undo birds",
         "undo birds --redo",
@@ -80,6 +81,7 @@ def test_commands_that_train_nothing_import_no_torch(place, command):
         "predict birds gone.jpg",
         "predict birds new --engine onnx",
         "predict birdz new",
+        "watch birds gone --sort x",
         "fit gone -o x",
         "fit known -o x --method cla",
         "fit known -o x --encoder resnet",

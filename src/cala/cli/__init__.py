@@ -27,6 +27,7 @@ from cala.cli import (
     serve,
     sort,
     train,
+    watch,
 )
 from cala.errors import CacheWarning, CalaError, EngineWarning
 from cala.files import reason, shown
@@ -62,7 +63,8 @@ def _root(
 
 
 for _command in (
-    fit.fit, fit.add, fit.reject, fit.refit, predict.predict, sort.sort, evaluate.evaluate,
+    fit.fit, fit.add, fit.reject, fit.refit, predict.predict, sort.sort, watch.watch,
+    evaluate.evaluate,
     manage.show, manage.undo, manage.redo, manage.forget, manage.rename, manage.merge,
     manage.tune, export.export, serve.serve, run.run, compare.compare, run.ablate, report.report,
     train.train, encode.encode, lists.methods, lists.datasets,
