@@ -65,6 +65,7 @@ def imported(folder: Path, *arguments: str) -> str:
         "datasets",
         "data check known",
         "cache info",
+        "doctor",
         "--version",
     ],
 )

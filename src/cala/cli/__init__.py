@@ -15,6 +15,7 @@ from cala.cli import (
     cache,
     compare,
     data,
+    doctor,
     encode,
     evaluate,
     export,
@@ -67,7 +68,7 @@ for _command in (
     evaluate.evaluate,
     manage.show, manage.undo, manage.redo, manage.forget, manage.rename, manage.merge,
     manage.tune, export.export, serve.serve, run.run, compare.compare, run.ablate, report.report,
-    train.train, encode.encode, lists.methods, lists.datasets,
+    train.train, encode.encode, lists.methods, lists.datasets, doctor.doctor,
 ):  # fmt: skip
     app.command(name="eval" if _command is evaluate.evaluate else None)(_command)
 app.add_typer(lists.encoders_app, name="encoders")
