@@ -36,6 +36,7 @@ PARTS = {
     "openvino": "the OpenVINO engine: install openvino",
     "timm": "timm encoders: install timm",
     "cifar100": "CIFAR-100 in its official layout: cifar-100-python in CALA_DATA",
+    "frigate": "the Frigate sidecar: install paho-mqtt and mosquitto",
     "transformers": "Hugging Face encoders: install transformers",
 }
 _MARK = "not installed or not given: "

@@ -20,6 +20,7 @@ from model.photos import write_photos
 OPTIONAL = [
     *("torch", "torchvision", "matplotlib", "jinja2", "ray", "onnx", "onnxscript", "timm"),
     *("transformers", "lightning_fabric", "tensorboard", "openvino", "pandas", "faiss"),
+    "paho",
 ]
 HIDDEN = f"""
 import sys
@@ -122,6 +123,7 @@ NEEDS = {
     "export robins --onnx x.onnx": "export",
     "report bench": "report",
     "run --methods nearest-mean --on ray": "ray",
+    "frigate robins --mqtt localhost --frigate http://localhost:5000 --labels bird": "frigate",
 }
 
 

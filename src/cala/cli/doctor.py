@@ -37,6 +37,7 @@ EXTRAS: dict[str, tuple[tuple[str, ...], str]] = {
     "hf": (("transformers", "torch"), "encoders of Hugging Face (--encoder hf:NAME)"),
     "openvino": (("openvino",), "the fastest encoding (--engine openvino)"),
     "ray": (("ray",), "work on several machines (--on ray)"),
+    "frigate": (("paho",), "cala frigate"),
 }
 
 
@@ -150,15 +151,11 @@ def _print(found: dict[str, Any]) -> None:
         others = ", ".join(engines["installed"])
         typer.echo(f"engine   {engines['auto']} (installed: {others}); threads {found['threads']}")
     cache = found["cache"]
-    if "error" in cache:
-        typer.echo(f"cache    none: {cache['error']}")
-    else:
-        size, free = cache["bytes"] / 1e6, cache["free"] / 1e9
-        typer.echo(f"cache    {cache['folder']}: {size:,.1f} MB, {free:,.1f} GB free")
-    if formats := found["formats"]:
-        typer.echo(f"photos   {', '.join(name for name, reads in formats.items() if reads)}")
-        if lacking := [name for name, reads in formats.items() if not reads]:
-            typer.echo(f"         not {' and '.join(lacking)}: update Pillow and pillow-heif")
+    if "error" not in cache:
+        room = f"{cache['bytes'] / 1e6:,.1f} MB, {cache['free'] / 1e9:,.1f} GB free"
+    typer.echo(f"cache    {cache.get('error') or cache['folder'] + ': ' + room}")
+    formats = (found["formats"] or {}).items()
+    typer.echo("photos   " + ", ".join(name if reads else f"no {name}" for name, reads in formats))
     for extra, about in found["missing"].items():
         typer.echo(f"without  {extra}: {about['for']}\n         {about['install']}")
     for name, why in found["broken"].items():

@@ -169,14 +169,9 @@ class Watcher:
 
     def _handle(self, paths: Sequence[str]) -> list[LedgerEntry]:
         """Recognise, sort and enter files; those that change meanwhile are left for later."""
-        said: dict[str, LedgerEntry] = {}
-        photos = []
-        for path in paths:
-            why = why_left_out(Path(path))
-            if why is None:
-                photos.append(Path(path))
-            else:
-                said[path] = {"error": f"{REASONS[why][0]}: {REASONS[why][2]}"}
+        others = {path: why_left_out(Path(path)) for path in paths}
+        said = {path: {"error": REASONS[why][2]} for path, why in others.items() if why}
+        photos = [Path(path) for path in paths if path not in said]
         model = self.model.get()
         try:
             answers, bad = with_readable(
@@ -197,13 +192,10 @@ class Watcher:
 
     def _sort(self, answers: Sequence[Prediction]) -> dict[str, LedgerEntry]:
         """What to enter for photos, which are sorted if that was asked for."""
-        said = {
-            one.image: {"label": one.label, "probability": round(one.probability, 6)}
-            for one in answers
-        }
+        said = {a.image: {"label": a.label, "probability": a.probability} for a in answers}
         if self.out is not None and answers:
-            for one in sort_photos(answers, self.out, self.action)[0]:
-                said[one.source] = _about(one)
+            done, _ = sort_photos(answers, self.out, self.action)
+            said |= {one.source: _about(one) for one in done}
         return said
 
     def _finish(self) -> list[LedgerEntry]:
@@ -211,10 +203,10 @@ class Watcher:
         entries = []
         for one in finish_sorting(self.out, self.ledger.placed) if self.out else ():
             source, target = Path(one.source), Path(str(self.out), one.target)
-            if self.inbox in source.parents:
-                same = source.is_file() and sha256(source) == one.sha256
-                found = _stamp(source if same else target)
-                entries += [] if found is None else [_entry(one.source, found, _about(one))]
+            same = source.is_file() and sha256(source) == one.sha256
+            found = _stamp(source if same else target)
+            if self.inbox in source.parents and found is not None:
+                entries.append(_entry(one.source, found, _about(one)))
         if entries:
             self.ledger.add(entries)
         return entries
@@ -243,5 +235,4 @@ def _entry(path: str, stamp: Stamp, said: LedgerEntry) -> LedgerEntry:
 
 
 def _about(one: Sorted) -> LedgerEntry:
-    keys = ("label", "probability", "target", "sha256")
-    return {key: getattr(one, key) for key in keys}
+    return {key: getattr(one, key) for key in ("label", "probability", "target", "sha256")}
