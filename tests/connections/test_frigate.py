@@ -71,6 +71,7 @@ def test_events_that_are_for_us():
         b"[]",
         b"{}",
         b"null",
+        b"[" * 100_000,
         json.dumps({"type": "new", "after": []}).encode(),
         *(
             json.dumps(message("1-a", **change)).encode()
@@ -80,6 +81,8 @@ def test_events_that_are_for_us():
                 {"has_snapshot": False},
                 {"id": "../../config"},
                 {"id": 5},
+                {"id": "1-ä"},
+                {"id": ".."},
                 {"sub_label": []},
                 {"snapshot": 5},
             )
@@ -165,6 +168,11 @@ def test_objects_that_frigate_does_not_have_yet(sidecar, frigate):
     assert sidecar.handle(event("1-a", "update")).name == "class 3"
 
 
+def test_options_are_checked_at_once(model):
+    with refused("3", field="reject"):
+        Sidecar(model, FrigateApi("http://localhost"), reject=3)
+
+
 def test_a_model_that_changes_is_followed(sidecar, frigate, model):
     frigate.objects |= {"1-a": picture(30), "1-b": picture(30)}
     assert sidecar.handle(event("1-a")) is None
@@ -248,20 +256,29 @@ def test_a_login(frigate):
         assert (api.snapshot("1-a"), api.snapshot("1-b")) == (b"x", None)
         assert api.set_sub_label("1-a", "x" * 200, 1e-9)
         assert frigate.asked.count("POST /api/login") == 1
+        assert FrigateApi(url, **LOGIN).snapshot("1-b") is None  # once it is logged in
         for bad in ({}, {"user": "cala", "password": "wrong"}):
             with refused("401", code="frigate_refuses"):
                 FrigateApi(url, **bad).snapshot("1-a")
+        frigate.first = [401, 503]
+        with pytest.raises(FrigateAway):
+            api.snapshot("1-a")
     assert frigate.sub_labels == [("1-a", "x" * 100, 0.0001)]
 
 
-@pytest.mark.parametrize("url", ["frigate:5000", "file:///etc/passwd", "http://", "http://a:b@c"])
+@pytest.mark.parametrize(
+    "url",
+    ["", "frigate:5000", "file:///etc/passwd", "http://", "http://a:b@c", "http://[", "http://c:x"],
+)
 def test_addresses_that_are_none(url):
     with refused(field="frigate") as caught:
         FrigateApi(url)
     assert "a:b" not in str(caught.value)
 
 
-@pytest.mark.parametrize("broker", ["", "a:b", "user:secret@host", "host:99999", "mqtt://host"])
+@pytest.mark.parametrize(
+    "broker", ["", "[", "a:b", "user:secret@host", "host:99999", "mqtt://host"]
+)
 def test_brokers_that_are_none(broker):
     with refused(field="mqtt") as caught:
         _address(broker)

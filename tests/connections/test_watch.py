@@ -233,6 +233,7 @@ def test_the_command(model, tmp_path, inside):
         (*words, "--lines", lines, "--move"),
         (*words, "--sort", out, "--move", "--link"),
         (*words, "--sort", inbox),
+        (*words, "--sort", out, "--reject", "3"),
         ("watch", model.path, inbox / "class 0", "--sort", inbox),
         ("watch", model.path, tmp_path / "none", "--sort", out),
         ("watch", tmp_path / "none", inbox, "--sort", out),

@@ -31,7 +31,6 @@ def watch(
     ),
     every: float = typer.Option(2.0, min=0.05, help="Seconds between two looks at the folder."),
     once: bool = typer.Option(False, "--once", help="Recognise what is there, and end."),
-    unknown: str = typer.Option("on", help="on: answer 'unknown' if no class fits; off."),
     reject: float | None = REJECT,
     *,
     options: LoadOptions,
@@ -61,9 +60,7 @@ def watch(
     ledger = lines if lines is not None else Path(str(sort), LEDGER)
     action = "link" if link else "move" if move else "copy"
     with stop_signals() as stop, locked_folder(ledger.parent, f".{ledger.name}.lock"):
-        watcher = Watcher(
-            opened, inbox, ledger, out=sort, action=action, unknown=unknown, reject=reject, say=note
-        )
+        watcher = Watcher(opened, inbox, ledger, out=sort, action=action, reject=reject, say=note)
         if not options.quiet:
             typer.echo(f"watching {shown(inbox)}; Ctrl-C ends it", err=True)
         count = 0

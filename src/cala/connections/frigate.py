@@ -25,6 +25,7 @@ from cala.errors import InputError
 from cala.extras import import_extra
 from cala.files import shown
 from cala.model import Model
+from cala.model.model import check_limits
 from cala.model.prediction import Prediction, predict
 
 LOOKS = 4  # snapshots of one object that are looked at
@@ -35,10 +36,12 @@ FIRST_PAUSE, LAST_PAUSE = 1.0, 60.0  # seconds between two tries while one is aw
 IDLE = 0.1  # seconds until the next look for events
 SNAPSHOT_BYTES = 32 << 20
 LONGEST = 100  # characters of a sub label
+ID = re.compile(r"[\d.]+-\w+", re.ASCII)  # such as 1607123955.475377-mxklsc
 NONE = "none"  # the class of Frigate's data sets for what is none of the others
 SECURE_PORT = 8883
-#: What a proxy in front of Frigate answers while Frigate starts.
-STARTING = (502, 503, 504)
+LOGIN = "CALA_FRIGATE_USER and CALA_FRIGATE_PASSWORD are for the login"
+DENIED = (400, 401, 403, 429)
+STARTING = (502, 503, 504)  # what a proxy answers until Frigate does
 # A crop without what Frigate draws for people; these count while the object is tracked.
 SNAPSHOT = urlencode({"crop": 1, "bbox": 0, "timestamp": 0, "quality": 95})
 
@@ -69,7 +72,7 @@ class ObjectEvent:
             after, kind = message["after"], message["type"]
             if kind not in ("new", "update", "end") or after["label"] not in labels:
                 return None
-            if after["has_snapshot"] is not True or not re.fullmatch(r"[\w.-]{1,64}", after["id"]):
+            if after["has_snapshot"] is not True or not ID.fullmatch(after["id"]):
                 return None
             name, shot = after.get("sub_label"), after.get("snapshot") or {}
             return cls(
@@ -80,7 +83,7 @@ class ObjectEvent:
                 shot.get("frame_time"),
                 kind == "end",
             )
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             return None  # not a message of Frigate
 
 
@@ -101,15 +104,15 @@ class FrigateApi:
     """
 
     def __init__(self, url: str, user: str | None = None, password: str | None = None) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
-            fix = (
-                "give one such as http://frigate:5000; CALA_FRIGATE_USER and CALA_FRIGATE_PASSWORD"
-            )
-            detail = "--frigate is not the address of Frigate"  # it may hold a password
-            raise InputError(detail, f"{fix} are for the login", field="frigate")
         self.url, self._login = url.rstrip("/"), {"user": user, "password": password}
         self._opener = build_opener(HTTPCookieProcessor())
+        with suppress(ValueError):
+            parts = urlsplit(url)
+            plain = "@" not in parts.netloc and parts.port != 0  # the port may be no number
+            if plain and parts.scheme in ("http", "https") and parts.hostname:
+                return
+        fix = f"give one such as http://frigate:5000; {LOGIN}"  # it may hold a password
+        raise InputError("--frigate is not the address of Frigate", fix, field="frigate")
 
     def snapshot(self, id: str) -> bytes | None:
         """The best picture of an object as JPEG; None if there is none now."""
@@ -122,20 +125,21 @@ class FrigateApi:
 
     def _send(self, path: str, body: dict[str, Any] | None = None) -> bytes | None:
         try:
+            try:
+                return self._open(path, body)
+            except HTTPError as error:
+                if error.code != 401 or self._login["user"] is None:
+                    raise
+            self._open("login", self._login)
             return self._open(path, body)
         except HTTPError as error:
-            if error.code == 401 and self._login["user"] is not None:
-                with suppress(HTTPError):  # the second try says the same
-                    self._open("login", self._login)
-                    return self._open(path, body)
             if error.code == 404:
                 return None
             detail = f"Frigate answers {error.code}"
             if error.code in STARTING:
                 raise FrigateAway(detail) from None
-            fix = "check CALA_FRIGATE_USER and CALA_FRIGATE_PASSWORD"
-            denied = error.code in (401, 403)
-            raise InputError(detail, fix if denied else None, code="frigate_refuses") from None
+            fix = LOGIN if error.code in DENIED else None
+            raise InputError(detail, fix, code="frigate_refuses") from None
         except (OSError, HTTPException) as error:
             why = shown(getattr(error, "reason", error))
             raise FrigateAway(f"Frigate is away ({why})") from None
@@ -193,6 +197,7 @@ class Sidecar:
         reject: float | None = None,
         say: Say = lambda text: None,
     ) -> None:
+        check_limits(reject=reject)
         self.model, self.api, self.reject = LatestModel(model, say), api, reject
         self._known: OrderedDict[str, SubLabel] = OrderedDict()
         self._tell = Once(say)

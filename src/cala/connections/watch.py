@@ -18,10 +18,11 @@ from typing import Any
 
 from cala.connections.running import LatestModel, Once, Say
 from cala.data.decoding import CHANGED
-from cala.data.formats import REASONS, is_system, why_left_out
+from cala.data.formats import cannot_read, is_system, why_left_out
 from cala.errors import DamagedFile, InputError
 from cala.files import reason, sha256, shown
 from cala.model import Model
+from cala.model.model import check_limits
 from cala.model.photos import with_readable
 from cala.model.prediction import Prediction
 from cala.model.sorting import Sorted, finish_sorting, sort_photos
@@ -84,8 +85,8 @@ class Watcher:
         Folder to sort into, as `cala sort` does.
     action : {"copy", "link", "move"}, default="copy"
         How to sort.
-    unknown, reject
-        As `Model.explain` takes them.
+    reject : float, optional
+        As `Model.explain` takes it.
     say : callable, optional
         Called with what the user should know.
 
@@ -104,7 +105,6 @@ class Watcher:
         *,
         out: Path | None = None,
         action: str = "copy",
-        unknown: str = "on",
         reject: float | None = None,
         say: Say = lambda text: None,
     ) -> None:
@@ -115,7 +115,8 @@ class Watcher:
             detail = f"{shown(inbox)} is in the folder to sort into"
             raise InputError(detail, "choose another one", field="sort")
         self.model, self._trouble = LatestModel(model, say), Once(say)
-        self.answering: dict[str, Any] = {"top": 1, "unknown": unknown, "reject": reject}
+        check_limits(reject=reject)
+        self.reject = reject
         self.ledger = Ledger(ledger.absolute())
         self.seen: dict[str, Stamp] = {}
 
@@ -170,12 +171,12 @@ class Watcher:
     def _handle(self, paths: Sequence[str]) -> list[LedgerEntry]:
         """Recognise, sort and enter files; those that change meanwhile are left for later."""
         others = {path: why_left_out(Path(path)) for path in paths}
-        said = {path: {"error": REASONS[why][2]} for path, why in others.items() if why}
+        said = {path: {"error": cannot_read(why)} for path, why in others.items() if why}
         photos = [Path(path) for path in paths if path not in said]
         model = self.model.get()
         try:
             answers, bad = with_readable(
-                photos, lambda good: model.explain(good, **self.answering) if good else []
+                photos, lambda good: model.explain(good, top=1, reject=self.reject) if good else []
             )
             said |= {str(path): {"error": why} for path, why in bad}
             good = [one for one in answers or () if _stamp(one.image) == self.seen[one.image]]
