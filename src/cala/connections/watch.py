@@ -193,7 +193,9 @@ class Watcher:
 
     def _sort(self, answers: Sequence[Prediction]) -> dict[str, LedgerEntry]:
         """What to enter for photos, which are sorted if that was asked for."""
-        said = {a.image: {"label": a.label, "probability": a.probability} for a in answers}
+        said = {
+            a.image: {"label": a.label, "probability": round(a.probability, 6)} for a in answers
+        }
         if self.out is not None and answers:
             done, _ = sort_photos(answers, self.out, self.action)
             said |= {one.source: _about(one) for one in done}
@@ -204,10 +206,10 @@ class Watcher:
         entries = []
         for one in finish_sorting(self.out, self.ledger.placed) if self.out else ():
             source, target = Path(one.source), Path(str(self.out), one.target)
-            same = source.is_file() and sha256(source) == one.sha256
-            found = _stamp(source if same else target)
-            if self.inbox in source.parents and found is not None:
-                entries.append(_entry(one.source, found, _about(one)))
+            if self.inbox in source.parents:
+                same = source.is_file() and sha256(source) == one.sha256
+                found = _stamp(source if same else target)
+                entries += [] if found is None else [_entry(one.source, found, _about(one))]
         if entries:
             self.ledger.add(entries)
         return entries
