@@ -40,6 +40,7 @@ PARTS = {
     "uv": "the wheel in clean environments: install uv, and have a package index at hand",
     "cifar100": "CIFAR-100 in its official layout: cifar-100-python in CALA_DATA",
     "label-studio": "Label Studio: install it in a venv of its own, CALA_LABEL_STUDIO=COMMAND",
+    "frigate": "the Frigate sidecar: install paho-mqtt and mosquitto",
     "transformers": "Hugging Face encoders: install transformers",
 }
 _MARK = "not installed or not given: "

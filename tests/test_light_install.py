@@ -21,6 +21,7 @@ OPTIONAL = [
     *("torch", "torchvision", "matplotlib", "jinja2", "ray", "onnx", "onnxscript", "timm"),
     *("transformers", "lightning_fabric", "tensorboard", "openvino", "pandas", "faiss"),
     "huggingface_hub",
+    "paho",
 ]
 HIDDEN = f"""
 import sys
@@ -123,6 +124,7 @@ NEEDS = {
     "export robins --onnx x.onnx": "export",
     "report bench": "report",
     "run --methods nearest-mean --on ray": "ray",
+    "frigate robins --mqtt localhost --frigate http://localhost:5000 --labels bird": "frigate",
 }
 
 

@@ -11,7 +11,7 @@ import pytest
 from cala.errors import InputError
 from cala.model import sorting
 from cala.model.prediction import Prediction
-from cala.model.sorting import MANIFEST, _folders, sort_photos, unsort_photos
+from cala.model.sorting import MANIFEST, _folders, finish_sorting, sort_photos, unsort_photos
 from model.photos import ENCODER, write_photos
 from refusals import refused
 
@@ -103,6 +103,48 @@ def test_a_sort_that_stops_can_be_undone(trip, tmp_path, monkeypatch):
     monkeypatch.setattr(sorting, "_place", real)
     unsort_photos(out)
     assert (snapshot(tmp_path / "trip"), out.exists()) == (before, False)
+
+
+def test_a_plan_that_was_not_carried_out_is_made_again(trip, tmp_path, monkeypatch):
+    out = tmp_path / "sorted"
+    with monkeypatch.context() as patch:
+        patch.setattr(sorting, "_place", lambda *_: None)  # the process ends before
+        sort_photos(trip, out)
+    done, before = sort_photos(trip, out)
+    assert (len(done), before) == (3, 0)
+    entries = json.loads((out / MANIFEST).read_text())["photos"]
+    assert [one["target"] for one in entries] == ["wren/1.jpg", "wren/1 (2).jpg", "unknown/2.jpg"]
+    assert unsort_photos(out) == (3, [])
+
+
+def test_a_copy_is_there_as_a_whole_or_not_at_all(trip, tmp_path, monkeypatch):
+    out, real = tmp_path / "sorted", sorting.shutil.copyfileobj
+    there = []
+
+    def copy(source, target):
+        there.extend(out.glob("*/*.jpg"))
+        real(source, target)
+
+    monkeypatch.setattr(sorting.shutil, "copyfileobj", copy)
+    sort_photos(trip[:1], out)
+    assert there == []
+    (out / "wren" / ".cala-part-0").write_bytes(b"on")
+    assert len(finish_sorting(out, ())) == 1
+    assert sorted(snapshot(out)) == [MANIFEST, "wren/1.jpg"]
+
+
+def test_a_move_that_stopped_half_way_is_finished(trip, tmp_path, monkeypatch):
+    out = tmp_path / "sorted"
+    assert finish_sorting(out, ()) == []
+    with monkeypatch.context() as patch:
+        patch.setattr(sorting.Path, "unlink", lambda *_, **__: None)  # the process ends before
+        done, _ = sort_photos(trip, out, "move")
+    assert len(snapshot(tmp_path / "trip")) == 3
+    (tmp_path / "trip" / "b" / "1.jpg").unlink()
+    (tmp_path / "trip" / "b" / "1.jpg").write_bytes(b"another")
+    first = (done[0].source, done[0].sha256)
+    assert finish_sorting(out, {first}) == done[1:]
+    assert sorted(snapshot(tmp_path / "trip")) == ["a/1.jpg", "b/1.jpg"]
 
 
 def test_moving_to_a_disk_without_links(trip, tmp_path, monkeypatch):

@@ -60,6 +60,7 @@ def imported(folder: Path, *arguments: str) -> str:
     [
         "predict birds new",
         "add birds more --engine onnxruntime",
+        "watch birds new --lines lines.jsonl --once --every 0.05",
         "show birds",
         "undo birds",
         "undo birds --redo",
@@ -75,6 +76,7 @@ def imported(folder: Path, *arguments: str) -> str:
         "datasets",
         "data check known",
         "cache info",
+        "doctor",
         "--version",
     ],
 )
@@ -91,6 +93,7 @@ def test_commands_that_train_nothing_import_no_torch(place, command):
         "predict birds gone.jpg",
         "predict birds new --engine onnx",
         "predict birdz new",
+        "watch birds gone --sort x",
         "fit gone -o x",
         "fit known -o x --method cla",
         "fit known -o x --encoder resnet",

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 CRASHED = 77
-STEPS = ("write", "fsync", "replace", "rename", "mkdir", "unlink", "open")
+STEPS = ("write", "fsync", "replace", "rename", "link", "mkdir", "unlink", "open")
 
 
 def install(last: int, torn: bool) -> None:

@@ -16,10 +16,12 @@ from cala.cli import (
     cache,
     compare,
     data,
+    doctor,
     encode,
     evaluate,
     export,
     fit,
+    frigate,
     lists,
     manage,
     predict,
@@ -28,6 +30,7 @@ from cala.cli import (
     serve,
     sort,
     train,
+    watch,
 )
 from cala.errors import CacheWarning, CalaError, EngineWarning
 from cala.files import reason, shown
@@ -65,8 +68,9 @@ def _root(
 for _command in (
     fit.fit, fit.add, fit.reject, fit.refit, predict.predict, sort.sort, evaluate.evaluate,
     manage.show, manage.undo, manage.redo, manage.forget, manage.rename, manage.merge,
-    manage.tune, export.export, serve.serve, run.run, compare.compare, run.ablate, report.report,
-    train.train, encode.encode, lists.methods, lists.datasets,
+    manage.tune, export.export, serve.serve, watch.watch, frigate.frigate, run.run,
+    compare.compare, run.ablate, report.report, train.train, encode.encode, lists.methods,
+    lists.datasets, doctor.doctor,
 ):  # fmt: skip
     app.command(name="eval" if _command is evaluate.evaluate else None)(_command)
 app.add_typer(lists.encoders_app, name="encoders")

@@ -133,9 +133,10 @@ def why_left_out(path: Path) -> str | None:
 
 
 def cannot_read(kind: str) -> str:
-    """Why a file of a kind that `sniff` gives cannot be decoded here."""
+    """Why a file of a kind that `sniff` or `why_left_out` gives cannot be decoded here."""
     return {
         "video": "a video; only photos are read",
+        "raw": "a camera raw file; export it as JPEG",
         "HEIF": "a HEIC photo, which needs the package pillow-heif",
         "AVIF": "an AVIF photo, which needs Pillow 11.3 or newer",
         "JPEG2000": "a JPEG 2000 photo, which this build of Pillow cannot read",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+import secrets
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePath
@@ -18,6 +20,7 @@ from cala.data.image_scan import UNREADABLE, digests
 from cala.data.listing import below
 from cala.errors import InputError
 from cala.files import (
+    clear_leftovers,
     make_folder,
     quoted,
     read_whole,
@@ -33,6 +36,7 @@ from cala.store import is_store
 MANIFEST = "cala-sort.json"
 FORMAT = 1
 ACTIONS = ("copy", "link", "move")
+_PART = ".cala-part-"  # how the names of unfinished copies begin
 
 Advance = Callable[[int], None]
 
@@ -66,12 +70,16 @@ def sort_photos(
     Returns the photos that were sorted, and how many were sorted before.
     """
     before = _manifest(out) if (out / MANIFEST).exists() else []
-    done = {(one.source, one.sha256) for one in before if (out / one.target).exists()}
     paths = [Path(answer.image).absolute() for answer in answers]
+    found = digests(paths)
+    asked = set(zip(map(str, paths), found, strict=True))
+    done = {(one.source, one.sha256) for one in before if (out / one.target).exists()}
+    left = asked - done  # what an interrupted call had planned for these is planned again
+    before = [one for one in before if (one.source, one.sha256) not in left]
     plan: list[Sorted] = []
     taken = {one.target for one in before}
     folders = _folders({answer.label for answer in answers})
-    for answer, path, digest in zip(answers, paths, digests(paths), strict=True):
+    for answer, path, digest in zip(answers, paths, found, strict=True):
         if (str(path), digest) in done:
             continue
         if digest == UNREADABLE:  # it could not be told from another one later
@@ -101,6 +109,30 @@ def sort_photos(
                 code="not_sorted",
             ) from error
     return plan, len(answers) - len(plan)
+
+
+def finish_sorting(out: Path, known: Container[tuple[str, str]]) -> list[Sorted]:
+    """What an interrupted `sort_photos` has put into `out`, apart from `known`.
+
+    A photo that was to be moved, and is in both places, is deleted from where it was. Only for a
+    caller that knows that no other process sorts into `out`.
+
+    known : (source, sha256) of photos that need no look
+    """
+    if not out.is_dir():
+        return []
+    clear_leftovers(out / MANIFEST)
+    for part in out.glob(f"*/{_PART}*"):
+        part.unlink(missing_ok=True)
+    placed = []
+    for one in _manifest(out) if (out / MANIFEST).exists() else []:
+        source, target = Path(one.source), below(out, one.target, MANIFEST)
+        if (one.source, one.sha256) not in known and target.exists():
+            both = source.is_file() and one.action == "move"
+            if both and sha256(source) == one.sha256 == sha256(target):
+                source.unlink()
+            placed.append(one)
+    return placed
 
 
 def unsort_photos(out: Path) -> tuple[int, list[tuple[str, str]]]:
@@ -197,18 +229,25 @@ def _place(source: Path, target: Path, action: str) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
+    """Copy a file in one step: a process that is killed leaves no part of a photo."""
+    part = target.with_name(_PART + secrets.token_hex(8))
     try:
-        with source.open("rb") as file, target.open("xb") as copy:
+        with source.open("rb") as file, part.open("xb") as copy:
             shutil.copyfileobj(file, copy)
             copy.flush()
             os.fsync(copy.fileno())
-    except FileExistsError:
-        raise
-    except BaseException:  # a part of a photo is none
-        target.unlink(missing_ok=True)
-        raise
-    with suppress(OSError):
-        shutil.copystat(source, target)
+        with suppress(OSError):
+            shutil.copystat(source, part)
+        try:
+            os.link(part, target)
+        except FileExistsError:
+            raise
+        except OSError:  # a disk without hard links
+            if os.path.lexists(target):
+                raise FileExistsError(errno.EEXIST, "it is there", str(target)) from None
+            part.rename(target)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _folders(labels: set[str]) -> dict[str, str]:

@@ -1,0 +1,1 @@
+"""Other programs: a folder that they fill, and Frigate's cameras."""
