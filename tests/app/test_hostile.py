@@ -265,7 +265,7 @@ HEADS = {
 @pytest.mark.parametrize("head", HEADS)
 def test_a_connection_is_not_held_after_the_answer(folder, monkeypatch, head):
     """The rest of a request that was answered has to arrive, like its head."""
-    monkeypatch.setattr("cala.app.server.HEAD", 0.5)
+    monkeypatch.setattr("cala.app.connections.HEAD", 0.5)
     with serving(folder, token="t" * 20) as url:
         port = int(url.rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port)) as line:
