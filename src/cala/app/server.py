@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import logging
-import os
 import signal
 import socket
-import sys
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -19,8 +16,8 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from cala.app.connections import ACCEPTED, IDLE, OncePerSecond, TimedProtocol
+from cala.app.decoders import DECODER_PROCESSES
 from cala.app.factory import create_app
-from cala.app.photo_encoder import DECODER
 from cala.app.settings import Settings, outward
 from cala.app.setup import SetupApp
 from cala.encoders import load_encoder
@@ -98,7 +95,7 @@ def _serve(
         for number, handler in before.items():
             signal.signal(number, handler)
         listener.close()
-    _leave()
+        DECODER_PROCESSES.kill()
 
 
 class _Server(uvicorn.Server):
@@ -108,16 +105,6 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         for listener in sockets or ():
             listener.listen(QUEUE)
-
-
-def _leave() -> None:
-    """All that was acknowledged is on the disk, so a photo that takes for ever is left behind."""
-    until = time.monotonic() + 2
-    while any(thread.name.startswith(DECODER) for thread in threading.enumerate()):
-        if time.monotonic() > until:
-            sys.stdout.flush()
-            os._exit(0)
-        time.sleep(0.02)
 
 
 def _few_arenas() -> None:

@@ -18,13 +18,14 @@ from fastapi import FastAPI, Query, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cala.app.archive import labelled_photos
+from cala.app.decoders import DECODER_PROCESSES
 from cala.app.factory import bare_app, create_app
 from cala.app.problems import Problem, as_problem, unexpected
 from cala.app.sample import pictures
 from cala.app.schemas import Collected, Start, photo_body
 from cala.app.settings import Limits, Settings
 from cala.app.uploads import LONGEST_NAME, Sent, Upload, bad, read_request, too_many
-from cala.data.decoding import ImageError, decode_bytes
+from cala.data.decoding import ImageError
 from cala.data.images import FilePixels, ImageSet, ImageSplit
 from cala.errors import CalaError
 from cala.files import counted, shown
@@ -160,7 +161,7 @@ class SetupJob:
                 if len(upload.label) > LONGEST_NAME:
                     raise bad("labels", "the label is too long", f"{LONGEST_NAME} at most")
                 label = check_name(upload.label)
-                decode_bytes(upload.data, _place(upload), self.limits.pixels)
+                DECODER_PROCESSES.decode(upload.data, _place(upload), self.limits.pixels)
             except CalaError as error:
                 field = upload.field if isinstance(error, ImageError) else "labels"
                 errors.append({"image": _place(upload), **as_problem(error, field).body()})
