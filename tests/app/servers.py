@@ -14,8 +14,9 @@ from pathlib import Path
 import uvicorn
 
 import cala
+from cala.app.connections import TimedProtocol
 from cala.app.factory import create_app
-from cala.app.server import TimedProtocol, address, listen
+from cala.app.server import address, listen
 from cala.app.settings import Limits, Settings
 from cala.app.setup import SetupApp
 from model.photos import ENCODER

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import tempfile
 import zipfile
 from contextlib import contextmanager
 from dataclasses import replace
@@ -200,3 +201,20 @@ def test_one_class_is_taken_back(path):
         assert send(client, 4, 2).json()["photos"] == 6
         assert learned(client)["state"] == "ready"
     assert cala.load(path).classes == ["class 0", "class 2", "class 4"]
+
+
+def test_photos_of_killed_services_go_with_the_next_start(path, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    dead, other = tmp_path / "cala-photos-dead", tmp_path / "cala-photos-of-another-program"
+    for folder in (dead, other):
+        folder.mkdir()
+        (folder / "000001").write_bytes(b"a photo")
+    (dead / ".lock").touch()
+    with first(path) as running:
+        assert not dead.exists()
+        assert other.exists()
+        send(running, 1, 2)
+        with first(path.with_name("second")):  # the photos of one that lives stay
+            kept = [f for f in tmp_path.glob("cala-photos-*/*") if f.name != ".lock"]
+            assert len(kept) > 1
+    assert not [f for f in tmp_path.glob("cala-photos-*") if f != other]

@@ -7,7 +7,6 @@ import socket
 import struct
 import tempfile
 import threading
-import time
 import zipfile
 
 import numpy as np
@@ -18,6 +17,7 @@ import cala
 from app.clients import b64, client_of, form, png, problem, teach
 from app.servers import serving
 from app.test_first import first, send
+from cala.app.decoders import DECODER_PROCESSES
 from cala.data.decoding import ImageError, decode_bytes
 from refusals import refused
 from waiting import GENEROUS, wait_for
@@ -231,26 +231,38 @@ def test_a_folder_that_cannot_be_written(client, monkeypatch):
     problem(teach(client, "new", 20), 503, "not_saved")
 
 
-def test_a_large_request_leaves_others_their_turn(client, monkeypatch):
-    from cala.app import photo_encoder
+@pytest.mark.parametrize("request_", ["teach", "predict", "evaluate"])
+def test_a_large_request_leaves_others_their_turn(client, monkeypatch, request_):
+    """A photo that is sent alone is decoded at once, though another request has many."""
+    order, held, release = [], threading.Event(), threading.Event()
+    real = DECODER_PROCESSES.decode
 
-    order, real = [], photo_encoder.decode_bytes
-
-    def decode(data, name, most, least):
-        time.sleep(0.02)
+    def decode(data, name, *more):
         order.append(name)
-        return real(data, name, most, least)
+        if name != "one.png" and len(order) > 1:  # the first of the large request is through
+            held.set()
+            release.wait(GENEROUS)
+        return real(data, name, *more)
 
-    monkeypatch.setattr(photo_encoder, "decode_bytes", decode)
-    many = threading.Thread(
-        target=lambda: client.post("/v1/classes", data={"name": "x"}, files=form(20, range(60)))
-    )
-    many.start()
-    wait_for(lambda: order)
-    one = {"images": ("one.png", png(1, 99))}
-    assert client.post("/v1/predict", files=one).status_code == 200
-    assert order.index("one.png") < 40
-    many.join()
+    monkeypatch.setattr(DECODER_PROCESSES, "decode", decode)
+    many = form(20, range(40))
+    asked = {
+        "teach": lambda: client.post("/v1/classes", data={"name": "x"}, files=many),
+        "predict": lambda: client.post("/v1/predict", files=many),
+        "evaluate": lambda: client.post(
+            "/v1/evaluate", data={"labels": ["class 1"] * 40}, files=many
+        ),
+    }[request_]
+    asking = threading.Thread(target=asked)
+    asking.start()
+    try:
+        assert held.wait(GENEROUS)
+        one = {"images": ("one.png", png(1, 99))}
+        assert client.post("/v1/predict", files=one).status_code == 200
+        assert len(order) < 10
+    finally:
+        release.set()
+        asking.join()
 
 
 HEADS = {
@@ -265,7 +277,7 @@ HEADS = {
 @pytest.mark.parametrize("head", HEADS)
 def test_a_connection_is_not_held_after_the_answer(folder, monkeypatch, head):
     """The rest of a request that was answered has to arrive, like its head."""
-    monkeypatch.setattr("cala.app.server.HEAD", 0.5)
+    monkeypatch.setattr("cala.app.connections.HEAD", 0.5)
     with serving(folder, token="t" * 20) as url:
         port = int(url.rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port)) as line:

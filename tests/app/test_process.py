@@ -72,8 +72,8 @@ def test_sigterm_finishes_what_was_accepted(photos, tmp_path, monkeypatch):
     monkeypatch.setenv("CALA_CACHE", str(tmp_path / "cache"))
     slow, folder = "torch:model.photos:slow_colours", tmp_path / "birds"
     cala.fit(photos / "known", folder, encoder=slow, fakes="feature", method="nearest-mean")
-    (tmp_path / "started").unlink(missing_ok=True)
     process, url = start(folder, "--engine", "torch")
+    (tmp_path / "started").unlink(missing_ok=True)
     answers: list[dict] = []
     asking = threading.Thread(target=lambda: answers.append(teach(url, "slow", 30)))
     asking.start()

@@ -340,7 +340,7 @@ def test_deflate_that_never_ends(client):
 
 @pytest.mark.system
 def test_a_head_that_does_not_end(folder, monkeypatch):
-    monkeypatch.setattr("cala.app.server.HEAD", 0.3)
+    monkeypatch.setattr("cala.app.connections.HEAD", 0.3)
     with serving(folder) as url:
         port = int(url.rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port)) as line:

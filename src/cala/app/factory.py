@@ -18,7 +18,7 @@ from cala.app import problems, routes
 from cala.app.label_studio import label_studio_router
 from cala.app.middleware import BodyLimit, Guard, RequestMetrics
 from cala.app.sample import TRIED, picture
-from cala.app.schemas import Health, Samples
+from cala.app.schemas import REFUSED, Health, Samples
 from cala.app.service import Service
 from cala.app.settings import Settings
 from cala.model import Model
@@ -111,7 +111,7 @@ def bare_app(
     @app.get(
         "/v1/samples/{label}/{number}",
         response_class=Response,
-        responses={200: {"content": {"image/jpeg": {}}}},
+        responses={200: {"content": {"image/jpeg": {}}}, "4XX": REFUSED},
     )
     async def drawn(label: str, number: int) -> Response:
         """A drawn picture."""

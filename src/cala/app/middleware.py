@@ -14,12 +14,14 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from cala.app.connections import SPARE, most_connections
 from cala.app.problems import FORM, Problem, busy, media_type, unexpected
 from cala.app.settings import LOCAL, Limits, Settings, ip_address
 from cala.files import shown
 
 TEACH, READ = "teach", "read"
-OPEN = ("/", "/docs", "/openapi.json", "/healthz", "/readyz", "/favicon.ico")
+HEALTH = ("/healthz", "/readyz")
+OPEN = ("/", "/docs", "/openapi.json", "/favicon.ico", *HEALTH)
 # Sent by POST, and yet they change nothing; the last two are Label Studio's.
 ASKING = ("/v1/predict", "/v1/evaluate", "/predict", "/setup")
 SAFE = ("GET", "HEAD", "OPTIONS")
@@ -162,20 +164,34 @@ class BodyLimit:
     """Counts what arrives; a length that is announced and too large is refused at once.
 
     A slow line is no fault: something has to arrive from time to time, and it has to end.
+    Signs of life are answered however many other requests there are.
     """
 
     def __init__(self, app: ASGIApp, limits: Limits) -> None:
         self.app, self.limits = app, limits
-        self.held = 0
+        self.held = self.requests = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] != "http" or scope["path"] in HEALTH:
             return await self.app(scope, receive, send)
+        if self.requests >= min(self.limits.requests, most_connections() - SPARE):
+            raise busy("there are too many requests at the moment")
+        self.requests += 1
+        try:
+            await self._limited(scope, receive, send)
+        finally:
+            self.requests -= 1
+
+    async def _limited(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
         large = scope["path"] in LARGE and media_type(headers) == FORM
         most = self.limits.archive if large else self.limits.body
         deadline = time.monotonic() + self.limits.check_seconds
         length = headers.get("content-length", "0")
+        if "content-length" in headers and "transfer-encoding" in headers:  # proxies may disagree
+            detail, fix = "the request states its length twice", "send one Content-Length"
+            closed = {"connection": "close"}
+            raise Problem("bad_request", detail, fix, field="Transfer-Encoding", headers=closed)
         if not length.isdecimal() or int(length) > most:
             raise _too_large(most)
         arrived, ended = 0, False

@@ -1,4 +1,4 @@
-"""Uploads -> photos with embeddings: decoded in a few threads, encoded together, remembered."""
+"""Uploads -> photos with embeddings: decoded in a few processes, encoded together, remembered."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ import os
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cala.app.decoders import DECODER_PROCESSES
 from cala.app.problems import Problem, as_problem, busy
 from cala.app.settings import Limits
 from cala.app.uploads import Upload
-from cala.data.decoding import ImageError, Pixels, decode_bytes
+from cala.data.decoding import ImageError, Pixels
 from cala.data.image_scan import worker_count
 from cala.encoders.base import Encoder
 from cala.encoders.embed import batch_size
-from cala.model.thumbnails import small_copy
 
 WAIT = 0.002  # seconds: photos of one request are decoded one after the other
-DECODER = "cala-decoder"
 DECODERS = max(2, min(4, os.cpu_count() or 1))
-TURN = 4  # photos of one request that wait for a decoder at a time, so that others have their turn
+TURN = 4  # photos of one request that are looked at at a time, so that others have their turn
 
 Embedding = NDArray[np.float32]
 
@@ -71,9 +71,10 @@ class EmbeddingLRU:
 class PhotoEncoder:
     """What stands between a request's bytes and its embeddings; used by the event loop alone.
 
-    Photos are decoded in a few threads and encoded in as many as there are processors; each takes
-    whatever has arrived while it was busy. Under load batches form by themselves; `WAIT` only
-    serves requests that arrive alone with several photos.
+    Photos are decoded in a few processes and encoded in as many threads as there are processors;
+    each takes whatever has arrived while it was busy. Under load batches form by themselves; `WAIT`
+    only serves requests that arrive alone with several photos. One decoder is kept for the first
+    photos of requests, so that who asks about one photo never waits for somebody's two hundred.
 
     tta : as the model's encoder card says; observe : called with the size of every batch
     """
@@ -90,20 +91,27 @@ class PhotoEncoder:
         self.keep_small, self.observe = keep_small, observe
         self.recent = EmbeddingLRU(limits.recent)
         self.waiting = 0
-        self._decoders = ThreadPoolExecutor(DECODERS, DECODER)
+        self._decoders = ThreadPoolExecutor(DECODERS, "cala-decoder")
+        self._decoding = asyncio.Semaphore(DECODERS)
+        self._decoding_more = asyncio.Semaphore(DECODERS - 1)
         self._threads = ThreadPoolExecutor(worker_count(), "cala-encoder")
         self._queue: deque[tuple[Pixels, asyncio.Future[Embedding]]] = deque()
         self._encoding: set[asyncio.Task[None]] = set()
 
     async def photos(
-        self, uploads: Sequence[Upload], seconds: float
+        self, uploads: Sequence[Upload], seconds: float, part: bool = False
     ) -> tuple[list[Encoded], list[tuple[Upload, Problem]]]:
-        """Uploads with their photos, and those that cannot be used with what is wrong."""
+        """Uploads with their photos, and those that cannot be used with what is wrong.
+
+        part : the request has brought others before
+        """
         if self.waiting + len(uploads) > max(self.limits.waiting, len(uploads)):
             raise busy(f"{self.waiting} photos are waiting already")
         self.waiting += len(uploads)
         turn = asyncio.Semaphore(TURN)
-        work = asyncio.gather(*(self._photo(upload, turn) for upload in uploads))
+        work = asyncio.gather(
+            *(self._photo(upload, turn, part or n > 0) for n, upload in enumerate(uploads))
+        )
         try:
             found = await asyncio.wait_for(work, seconds)
         except asyncio.TimeoutError:
@@ -115,26 +123,36 @@ class PhotoEncoder:
         bad = [(u, as_problem(one, u.field)) for u, one in pairs if not isinstance(one, Photo)]
         return good, bad
 
-    async def _photo(self, upload: Upload, turn: asyncio.Semaphore) -> Photo | ImageError | Problem:
+    async def _photo(
+        self, upload: Upload, turn: asyncio.Semaphore, later: bool
+    ) -> Photo | ImageError | Problem:
         found = self.recent.get(upload.digest)
         if found is not None:
             return found
         if upload.data is None:
             detail, fix = "the service does not remember this photo", "send the photo itself"
             return Problem("photo_gone", detail, fix, field=upload.field)
+        async with turn:
+            try:
+                ready, small = await self._decoded(upload, later)
+            except ImageError as error:
+                return error
+            photo = Photo(upload.digest, await self._encoded(ready), small)
+        self.recent.put(photo)
+        return photo
+
+    async def _decoded(self, upload: Upload, later: bool) -> tuple[Pixels, bytes]:
         loop = asyncio.get_running_loop()
-        try:
-            async with turn:
-                ready, small = await loop.run_in_executor(self._decoders, self._decode, upload)
-        except ImageError as error:
-            return error
+        async with self._decoding_more if later else nullcontext(), self._decoding:
+            return await loop.run_in_executor(self._decoders, self._decode, upload)
+
+    async def _encoded(self, ready: Pixels) -> Embedding:
+        loop = asyncio.get_running_loop()
         future: asyncio.Future[Embedding] = loop.create_future()
         self._queue.append((ready, future))
         if len(self._encoding) < worker_count():
             self._encoding.add(loop.create_task(self._encode_queue()))
-        photo = Photo(upload.digest, await future, small)
-        self.recent.put(photo)
-        return photo
+        return await future
 
     async def _encode_queue(self) -> None:
         try:
@@ -167,13 +185,11 @@ class PhotoEncoder:
 
     def _decode(self, upload: Upload) -> tuple[Pixels, bytes]:
         assert upload.data is not None
-        transform = self.encoder.transform
-        pixels = decode_bytes(upload.data, upload.name, self.limits.pixels, transform.least)
-        ready = transform.prepare(pixels)
-        small = small_copy(pixels) if self.keep_small else b""
-        return np.array(ready), small  # a copy: a view would keep the whole photo in memory
+        return DECODER_PROCESSES.decode(
+            upload.data, upload.name, self.limits.pixels, self.encoder.transform, self.keep_small
+        )
 
     def close(self) -> None:
-        """Nobody waits any more, so a photo that takes for ever is not waited for either."""
+        """Nobody waits any more, so a photo that takes long is not waited for either."""
         self._decoders.shutdown(wait=False, cancel_futures=True)
         self._threads.shutdown()

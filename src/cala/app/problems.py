@@ -23,7 +23,7 @@ from cala.files import shown
 
 LOG = logging.getLogger("cala.serve")
 MEDIA_TYPE, FORM = "application/problem+json", "multipart/form-data"
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE)
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 CODES = {
     400: ("bad_request",),
     401: ("token_needed",),
@@ -91,7 +91,7 @@ def unexpected(error: Exception) -> Problem:
     """An error of ours: the log has the details, the client does not."""
     LOG.error("an error of the service itself", exc_info=error)
     if isinstance(error, OSError) and error.errno in NO_ROOM:
-        detail = "the service is out of disk space or open files"
+        detail = "the service is out of disk space, memory or open files"
         return Problem("no_space", detail, "see the log of the service")
     return Problem(
         "internal", "internal error", "see the log of the service, and report what it says"

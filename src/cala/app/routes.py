@@ -11,7 +11,7 @@ from fastapi.responses import FileResponse, JSONResponse, Response
 
 from cala import __version__
 from cala.app import sample, schemas
-from cala.app.problems import MEDIA_TYPE, Problem
+from cala.app.problems import Problem
 from cala.app.schemas import photo_body
 from cala.app.service import Service
 from cala.app.settings import Settings, outward
@@ -30,8 +30,8 @@ Rate = Annotated[float | None, Query(description="Fraction of known photos to ca
 
 
 def router(service: Service) -> APIRouter:
-    problem = {"model": schemas.ProblemBody, "content": {MEDIA_TYPE: {}}, "description": "Refused"}
-    api = APIRouter(prefix="/v1", responses={"4XX": problem, "503": problem})
+    refused: dict[int | str, Any] = {"4XX": schemas.REFUSED, "503": schemas.REFUSED}
+    api = APIRouter(prefix="/v1", responses=refused)
     limits, label_body = service.limits, photo_body("name")
 
     @api.post("/predict", response_model=schemas.Predictions, openapi_extra=photo_body())

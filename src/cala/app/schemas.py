@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from cala.app.problems import MEDIA_TYPE
 from cala.app.uploads import Name, PhotoItem
 
 Kind = Literal["known", "new"]
@@ -36,6 +37,14 @@ class ProblemBody(BaseModel):
     code: str = Field(description="Stable, for programs")
     field: str | None = Field(None, description="The part of the request that is wrong")
     fix: str | None = Field(None, description="What to do about it")
+
+
+#: How every refusal is described.
+REFUSED: dict[str, Any] = {
+    "model": ProblemBody,
+    "content": {MEDIA_TYPE: {}},
+    "description": "Refused",
+}
 
 
 class PhotoError(ProblemBody):

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import logging
-import os
 import signal
 import socket
-import sys
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import h11
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from cala.app.connections import ACCEPTED, IDLE, OncePerSecond, TimedProtocol
+from cala.app.decoders import DECODER_PROCESSES
 from cala.app.factory import create_app
-from cala.app.photo_encoder import DECODER
 from cala.app.settings import Settings, outward
 from cala.app.setup import SetupApp
 from cala.encoders import load_encoder
@@ -32,46 +27,9 @@ from cala.model import Model
 from cala.model.fitting import DEFAULT_ENCODER
 from cala.store import Store
 
-HEAD = 15.0  # seconds for the head of a request, and for the rest of one that was answered
-IDLE = 30  # seconds that a connection may stay open without a request
-CONNECTIONS = 1000
+QUEUE = 512  # connections that the system keeps until they are accepted
 M_ARENA_MAX = -8  # from malloc.h
 GRACE = 120  # seconds for what was accepted, once the end has come
-
-
-class TimedProtocol(H11Protocol):
-    """Uvicorn's own, which waits for ever for two things: the end of a head that has begun, and
-    the end of a body that nobody reads because the request has been answered already.
-    """
-
-    _late: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self._watch(True)
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self._watch(self.conn.their_state is h11.IDLE or self._unread())
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        if self._unread():
-            self._watch(True)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._watch(False)
-        super().connection_lost(exc)
-
-    def _unread(self) -> bool:
-        return self.conn.our_state is h11.DONE and self.conn.their_state is h11.SEND_BODY
-
-    def _watch(self, waiting: bool) -> None:
-        if waiting and self._late is None:
-            self._late = self.loop.call_later(HEAD, self.timeout_keep_alive_handler)
-        elif not waiting and self._late is not None:
-            self._late.cancel()
-            self._late = None
 
 
 def run_service(model: Model, settings: Settings, port: int, say: Callable[[str], object]) -> None:
@@ -112,18 +70,22 @@ def _serve(
 ) -> None:
     _few_arenas()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    seldom = OncePerSecond()
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(seldom)
     # Paths may hold what people typed; the access log of the server would keep all of it.
     config = uvicorn.Config(
         app,
         http=TimedProtocol,
+        ws="none",
         log_config=None,
         log_level="warning",
         access_log=False,
         timeout_keep_alive=IDLE,
-        limit_concurrency=CONNECTIONS,
+        backlog=ACCEPTED,
         timeout_graceful_shutdown=GRACE,
     )
-    server = uvicorn.Server(config)
+    server = _Server(config)
     link = f"/#token={settings.token}" if settings.share else ""
     say(f"{about}, at {address(listener)}{link} (Ctrl-C ends)")
     before = _quiet_signals()
@@ -133,17 +95,16 @@ def _serve(
         for number, handler in before.items():
             signal.signal(number, handler)
         listener.close()
-    _leave()
+        DECODER_PROCESSES.kill()
 
 
-def _leave() -> None:
-    """All that was acknowledged is on the disk, so a photo that takes for ever is left behind."""
-    until = time.monotonic() + 2
-    while any(thread.name.startswith(DECODER) for thread in threading.enumerate()):
-        if time.monotonic() > until:
-            sys.stdout.flush()
-            os._exit(0)
-        time.sleep(0.02)
+class _Server(uvicorn.Server):
+    """Accepts few connections at a time; the system keeps many others until then."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(QUEUE)
 
 
 def _few_arenas() -> None:
@@ -161,7 +122,7 @@ def listen(host: str, port: int) -> socket.socket:
         listener = socket.socket(family, kind, proto)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(place)
-        listener.listen(128)  # from here on nobody is turned away
+        listener.listen(QUEUE)  # from here on nobody is turned away
         return listener
     except (OSError, OverflowError, UnicodeError) as error:
         detail = f"cannot listen on {shown(host)}:{port} ({reason(error)})"

@@ -36,6 +36,7 @@ from cala.store.store import CURRENT
 
 READERS = 2
 PART, PART_BYTES = 4, 32 << 20  # of a large request, before others have their turn
+EACH = 3.0  # seconds for each photo of a large request that teaches, while others have their turn
 CHECKS = 2  # large requests at a time; others wait
 POLL = 1.0  # seconds between looks at what other processes have changed
 
@@ -112,7 +113,7 @@ class Service:
         kept: list[Encoded] = []
         errors: list[PhotoError] = []
         while part := await self._run(self._judges, lambda: _part(uploads)):
-            good, bad = await self.encoder.photos(part, max(deadline - clock(), 0.0))
+            good, bad = await self.encoder.photos(part, max(deadline - clock(), 0.0), part=True)
             for _, problem in bad:
                 if problem.code == "photo_gone":
                     raise problem  # it is to be sent again
@@ -176,7 +177,8 @@ class Service:
 
     async def _photos(self, uploads: Sequence[Upload]) -> list[Encoded]:
         """All of them; the first that cannot be used is a problem."""
-        photos, bad = await self.encoder.photos(uploads, self.limits.seconds)
+        seconds = max(self.limits.seconds, EACH * len(uploads))
+        photos, bad = await self.encoder.photos(uploads, seconds)
         if bad:
             raise bad[0][1]
         return photos

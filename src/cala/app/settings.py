@@ -24,7 +24,7 @@ class Limits:
     idle : seconds without a byte of a body; seconds : for its photos to be looked at
     check_seconds : for a body to arrive, and for many labelled photos to be looked at
     waiting : photos in the queue before the encoder, from where on requests are turned away
-    together : bytes of all requests that are being read or answered
+    together : bytes of all requests that are being read or answered; requests : their number
     recent : bytes of embeddings and small copies that are kept for photos to be named again
     """
 
@@ -41,6 +41,7 @@ class Limits:
     check_seconds: float = 900.0
     waiting: int = 1024
     together: int = 1 << 30
+    requests: int = 512
     recent: int = 32 << 20
 
 

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import shutil
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 from fastapi import FastAPI, Query, Request
+from filelock import FileLock, Timeout
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cala.app.archive import labelled_photos
+from cala.app.decoders import DECODER_PROCESSES
 from cala.app.factory import bare_app, create_app
 from cala.app.problems import Problem, as_problem, unexpected
 from cala.app.routes import shared_at
@@ -25,7 +28,7 @@ from cala.app.sample import pictures
 from cala.app.schemas import Collected, Start, photo_body
 from cala.app.settings import Limits, Settings
 from cala.app.uploads import LONGEST_NAME, Sent, Upload, bad, read_request, too_many
-from cala.data.decoding import ImageError, decode_bytes
+from cala.data.decoding import ImageError
 from cala.data.images import FilePixels, ImageSet, ImageSplit
 from cala.errors import CalaError
 from cala.files import counted, shown
@@ -35,6 +38,7 @@ from cala.model.version import check_name
 
 LONGEST_PLACE = 300
 START = "/v1/start"  # goes on to say that the model is ready
+PREFIX, LOCK = "cala-photos-", ".lock"  # of the temporary folder, and of the file in it
 COLLECTING, LEARNING, READY = "collecting", "learning", "ready"
 
 Make = Callable[..., Model]
@@ -54,12 +58,13 @@ class SetupJob:
         self._task: asyncio.Task[None] | None = None
         self.state = COLLECTING
         self._progress = (0, 0)
+        _drop_abandoned()
         self._clear()
 
     def _clear(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(
-            prefix="cala-photos-", ignore_cleanup_errors=True
-        )
+        self._folder = tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True)
+        self._lock = FileLock(Path(self._folder.name, LOCK))  # as long as this process lives
+        self._lock.acquire()
         self._photos: list[tuple[Path, str, str]] = []  # path, name, label
         self._bytes = self._number = 0
         self.error: dict[str, Any] | None = None
@@ -92,7 +97,7 @@ class SetupJob:
             if label is not None:
                 self._photos = [photo for photo in self._photos if photo[2] != label]
                 return
-            self._folder.cleanup()
+            self._drop()
             self._clear()
 
         await self._work(clear)
@@ -132,7 +137,7 @@ class SetupJob:
         try:
             await self._ready(await self._work(self._fit))
             self.state = READY
-            self._folder.cleanup()
+            self._drop()
         except Exception as error:
             problem = as_problem(error) if isinstance(error, CalaError) else unexpected(error)
             self.state, self.error = COLLECTING, problem.body()
@@ -165,7 +170,7 @@ class SetupJob:
                 if len(upload.label) > LONGEST_NAME:
                     raise bad("labels", "the label is too long", f"{LONGEST_NAME} at most")
                 label = check_name(upload.label)
-                decode_bytes(upload.data, _place(upload), self.limits.pixels)
+                DECODER_PROCESSES.decode(upload.data, _place(upload), self.limits.pixels)
             except CalaError as error:
                 field = upload.field if isinstance(error, ImageError) else "labels"
                 errors.append({"image": _place(upload), **as_problem(error, field).body()})
@@ -192,7 +197,23 @@ class SetupJob:
         if self._task is not None:
             await asyncio.wait([self._task])
         await asyncio.to_thread(self._worker.shutdown)
+        self._drop()
+
+    def _drop(self) -> None:
+        self._lock.release()
         self._folder.cleanup()
+
+
+def _drop_abandoned() -> None:
+    """Delete the photos of services that were killed before they had a model."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        lock = FileLock(folder / LOCK, timeout=0)
+        with suppress(OSError, Timeout):  # other users' folders, and those in use
+            if folder.is_symlink() or not (folder / LOCK).is_file():
+                continue
+            lock.acquire()
+            lock.release()
+            shutil.rmtree(folder)
 
 
 def _place(upload: Upload) -> str:

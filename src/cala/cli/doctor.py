@@ -35,7 +35,8 @@ EXTRAS: dict[str, tuple[tuple[str, ...], str]] = {
     "bench": (("jinja2", "matplotlib", "onnxscript", "torch"), "cala run of systems that train"),
     "timm": (("timm", "torch"), "encoders of timm (--encoder timm:NAME)"),
     "hf": (("transformers", "torch"), "encoders of Hugging Face (--encoder hf:NAME)"),
-    "openvino": (("openvino",), "the fastest encoding (--engine openvino)"),
+    "hub": (("huggingface_hub",), "models on the Hugging Face hub (hf://user/name)"),
+    "openvino": (("openvino",), "another engine (--engine openvino), faster on some processors"),
     "ray": (("ray",), "work on several machines (--on ray)"),
     "frigate": (("paho",), "cala frigate"),
 }
@@ -92,10 +93,12 @@ def _version(name: str) -> str | None:
 
 
 def _engines() -> dict[str, Any]:
-    from cala.encoders.engines import FASTEST
+    from cala.encoders.registry import ENGINES
 
-    there = [name for name in (*FASTEST, "torch") if find_spec(name) is not None]
-    return {"installed": there, "auto": there[0]}
+    there = [name for name in ENGINES if name != "auto" and find_spec(name) is not None]
+    graphs = [name for name in there if name != "torch"]
+    auto = graphs[0] if len(graphs) == 1 else "the faster one, measured once for each encoder"
+    return {"installed": there, "auto": auto if graphs else there[0]}
 
 
 def _threads() -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Literal
@@ -19,7 +19,9 @@ from cala.errors import InputError
 from cala.files import reason, shown
 
 MAX_PIXELS = 100_000_000
-MOST_SCANS = 100  # progressive files have about ten; each is a pass over all pixels
+MAX_SIDE = 65_535  # as of JPEG: every row takes memory of its own, also one of a single pixel
+FEWEST_SCANS, MOST_SCANS = 20, 100  # that are allowed; progressive files have about ten
+SCANNED = 1_000_000_000  # pixels that all scans together go over, beyond the fewest
 TILE_SIDE = 2048  # tiles of up to this side squared are fine in images of any size
 STRIP = 1 << 20  # pixels that are converted to wide numbers at a time
 CHANGED = "image_changed"  # the code of the error for a file that is not what it was
@@ -76,15 +78,20 @@ def decode(
 
 
 def decode_bytes(
-    data: bytes, name: str, max_pixels: int = MAX_PIXELS, least: int | None = None
+    data: bytes,
+    name: str,
+    max_pixels: int = MAX_PIXELS,
+    least: int | None = None,
+    admit: Callable[[int], object] = lambda pixels: None,
 ) -> Pixels:
-    """(h, w, 3) of an image file in memory, as `decode` does; `name` is only for messages."""
+    """(h, w, 3) of an image file in memory, as `decode` does.
+
+    name : for messages only; admit : called with the number of pixels before they are decoded
+    """
     with _named(name):
         if not data:
             raise ImageError(name, "empty file")
-        if data.startswith(b"\xff\xd8") and data.count(b"\xff\xda") > MOST_SCANS:
-            raise _bomb(name, f"a JPEG with more than {MOST_SCANS} scans")
-        return _decoded(io.BytesIO(data), name, None, max_pixels, least)[0]
+        return _decoded(io.BytesIO(data), name, None, max_pixels, least, admit)[0]
 
 
 @contextmanager
@@ -98,6 +105,8 @@ def _named(name: object) -> Iterator[None]:
         raise ImageError(name, "not an image of a known format, or damaged") from error
     except Image.DecompressionBombError as error:
         raise _bomb(name, "more pixels than the image library accepts") from error
+    except MemoryError as error:
+        raise _bomb(name, "it takes too much memory") from error
     except Exception as error:
         raise ImageError(name, reason(error)) from error
 
@@ -107,25 +116,38 @@ def _bomb(name: object, why: str) -> ImageError:
 
 
 def _decoded(
-    file: BinaryIO, name: object, size: Size | None, max_pixels: int, least: int | None
+    file: BinaryIO,
+    name: object,
+    size: Size | None,
+    max_pixels: int,
+    least: int | None,
+    admit: Callable[[int], object] = lambda pixels: None,
 ) -> tuple[Pixels, Size]:
     with _opened(file, name) as opened:
         width, height = opened.size
         if width * height > max_pixels:
             why = f"{width}×{height} pixels are more than the limit of {max_pixels:,}"
             raise _bomb(name, why)
-        if opened.format == "TIFF":
-            place = file.tell()
-            if _tile_pixels(file) > max(TILE_SIDE**2, 2 * width * height):
-                raise _bomb(name, f"a TIFF of {width}×{height} pixels in far larger tiles")
-            file.seek(place)
+        if max(width, height) > MAX_SIDE:
+            raise _bomb(name, f"{width}×{height} pixels: a side is longer than {MAX_SIDE:,}")
+        place = file.tell()
+        if opened.format == "TIFF" and _tile_pixels(file) > max(TILE_SIDE**2, 2 * width * height):
+            raise _bomb(name, f"a TIFF of {width}×{height} pixels in far larger tiles")
+        if opened.format in ("JPEG", "MPO"):
+            most = min(MOST_SCANS, max(FEWEST_SCANS, SCANNED // max(1, width * height)))
+            file.seek(0)
+            if file.read().count(b"\xff\xda") > most:
+                raise _bomb(name, f"a JPEG of {width}×{height} pixels with more than {most} scans")
+        file.seek(place)
+        admit(width * height)
         if least is not None:
             opened.draft(None, (least, least))  # does nothing to other formats than JPEG
-        image = _rgb(_upright(opened))
-        found = (image.height, image.width)
-        if size is not None and found != size:
-            image = image.resize((size[1], size[0]), Image.Resampling.BILINEAR)
-        return np.array(image), found
+        pixels = _pixels(_upright(opened))
+    found = pixels.shape[:2]
+    if size is not None and found != size:
+        image = Image.fromarray(pixels).resize((size[1], size[0]), Image.Resampling.BILINEAR)
+        pixels = np.array(image)
+    return pixels, (found[0], found[1])
 
 
 def _opened(file: BinaryIO, name: object) -> Image.Image:
@@ -170,7 +192,7 @@ def _tile_pixels(file: BinaryIO) -> int:
 def to_pixels(image: Image.Image) -> Pixels:
     """(h, w, 3) of an open image, upright, as RGB, on white."""
     with _named(getattr(image, "filename", "") or "image"):  # opened lazily, it may be broken
-        return np.array(_rgb(_upright(image.copy())))
+        return _pixels(_upright(image.copy()))
 
 
 def _upright(image: Image.Image) -> Image.Image:
@@ -180,11 +202,21 @@ def _upright(image: Image.Image) -> Image.Image:
     return image
 
 
+def _pixels(image: Image.Image) -> Pixels:
+    """(h, w, 3) of an image, converted a few rows at a time: copies of the whole would add up."""
+    if image.mode == "F" or image.mode.startswith("I"):
+        return np.repeat(_eight_bits(np.asarray(image))[..., None], 3, axis=2)
+    found = np.empty((image.height, image.width, 3), np.uint8)
+    rows = max(1, STRIP // max(1, image.width))
+    for top in range(0, image.height, rows):
+        strip = image.crop((0, top, image.width, min(top + rows, image.height)))
+        found[top : top + rows] = np.asarray(_rgb(strip))
+    return found
+
+
 def _rgb(image: Image.Image) -> Image.Image:
     if image.mode == "RGB" and "transparency" not in image.info:
         return image
-    if image.mode == "F" or image.mode.startswith("I"):
-        return Image.fromarray(_eight_bits(np.asarray(image))).convert("RGB")
     if image.has_transparency_data:
         layer = image.convert("RGBA")
         ground = Image.new("RGBA", layer.size, WHITE)
