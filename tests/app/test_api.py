@@ -107,6 +107,25 @@ def test_ids_are_not_given_again(client):
     problem(client.delete(f"/v1/classes/{first}"), 404, "no_such_class")
 
 
+def test_ids_are_not_given_again_for_the_same_photos(client):
+    first = teach(client, "a", 12).json()["id"]
+    client.post("/v1/undo")
+    second = teach(client, "b", 12).json()["id"]
+    assert first != second
+    assert client.get(f"/v1/classes/{second}").json()["name"] == "b"
+    problem(client.delete(f"/v1/classes/{first}"), 404, "no_such_class")
+
+
+def test_an_id_stays_whatever_is_added_removed_or_undone(client):
+    one = teach(client, "a", 12).json()["id"]
+    more = client.post(f"/v1/classes/{one}/shots", files=form(12, range(7)))  # five of them again
+    assert more.json()["id"] == one
+    first = client.get(f"/v1/classes/{one}").json()["digests"][0]
+    assert client.delete(f"/v1/classes/{one}/photos/{first}").status_code == 200
+    client.post("/v1/undo")
+    assert client.get(f"/v1/classes/{one}").json()["name"] == "a"
+
+
 def test_undo_only_what_was_seen(client):
     version = teach(client, "a", 12).json()["version"]
     teach(client, "b", 13)

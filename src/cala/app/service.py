@@ -203,7 +203,12 @@ class Service:
         told: dict[str, Any] = {}
 
         def about(after: ModelVersion, added: Added) -> dict[str, Any]:
-            taught = Snapshot(after, Present(0, (), 0, 0), self.snapshot.pictures)
+            version = self.snapshot.version + 1
+            own = self.snapshot.photos.get(self.snapshot.column_of.get(name, -1), [])
+            new = [photo.digest for photo in photos if photo.digest not in own]
+            entry = {"version": version, "action": "add", "sha256": new}
+            present = Present(version, (*self.snapshot.journal, entry), 0, 0)
+            taught = Snapshot(after, present, self.snapshot.pictures)
             told.update(_taught(taught, name, added))
             return {} if asked is None else asked.entry(told)
 

@@ -56,11 +56,16 @@ class Snapshot:
     def ids(self) -> tuple[str, ...]:
         """A name for each class that no other class ever has, whatever is renamed or undone.
 
-        Numbers alone would be given again after an undo, so the first photo is part of it.
+        Numbers alone would be given again after an undo, so the first photo is part of it, and the
+        version that learned it.
         """
         numbers = self.model.classifier.head_.classes
-        first = {column: digests[0][:12] for column, digests in self.photos.items() if digests}
-        return tuple(f"{number}-{first.get(c, '')}" for c, number in enumerate(numbers))
+        first = {column: digests[0] for column, digests in self.photos.items() if digests}
+        learned: dict[str, str] = {}
+        for entry in (entry for entry in self.journal if entry["action"] == "add"):
+            learned.update(dict.fromkeys(entry.get("sha256", ()), f"-{entry['version']}"))
+        parts = ((n, first.get(c, "")) for c, n in enumerate(numbers))
+        return tuple(f"{n}-{digest[:12]}{learned.get(digest, '')}" for n, digest in parts)
 
     @cached_property
     def columns(self) -> dict[str, int]:
