@@ -22,7 +22,7 @@ from cala.cli.photos import (
     percent,
     write_csv,
 )
-from cala.files import preview, shown
+from cala.files import counted, preview, shown
 
 if TYPE_CHECKING:
     from cala.data.formats import LeftOut
@@ -98,6 +98,8 @@ def evaluate(
 
 
 def _print(found: Evaluation, most: int, strangers: list[str], details: bool) -> None:
+    from cala.model.estimate import FEWEST
+
     if found.learned_from:
         count = found.learned_from
         note(f"the model learned from {count} of these photos: its results on them are too good")
@@ -113,6 +115,8 @@ def _print(found: Evaluation, most: int, strangers: list[str], details: bool) ->
     for text, share, about in rows:
         if share == share:  # NaN where there is nothing to say
             typer.echo(f"{text:15} {percent(share):>7}  {about}".rstrip())
+    if 0 < found.photos < FEWEST:
+        note(f"{counted(found.photos, 'photo')}: too few to tell, others may give another result")
     if not found.photos:
         note("no folder is named like a class of the model: all of them are strangers")
     _print_unknown(found, strangers, details)
