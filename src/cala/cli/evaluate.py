@@ -98,7 +98,7 @@ def evaluate(
 
 
 def _print(found: Evaluation, most: int, strangers: list[str], details: bool) -> None:
-    from cala.model.estimate import Share
+    from cala.model.estimate import FEWEST, Share
 
     if found.learned_from:
         count = found.learned_from
@@ -120,6 +120,8 @@ def _print(found: Evaluation, most: int, strangers: list[str], details: bool) ->
             )
     if details and found.hm == found.hm:
         typer.echo(f"{'harmonic mean':14} {percent(found.hm)} of known and new classes")
+    if 0 < found.photos < FEWEST:
+        note(f"{counted(found.photos, 'photo')}: too few to tell, others may give another result")
     if not found.photos:
         note("no folder is named like a class of the model: all of them are strangers")
     _print_unknown(found, strangers, details)
