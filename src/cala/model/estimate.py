@@ -16,10 +16,11 @@ from cala.heads.base_data import BaseData
 from cala.model.version import ModelVersion
 
 FEWEST = 20  # photos; fewer tell nothing
+FEWEST_USUAL = 50  # without which it is not known how well photos usually fit
 FEWEST_SIDE = 10  # of them, of known and of new classes
 FEWEST_CLASSES = 5  # known ones, without which those that `fit` left out tell nothing
 Z = 1.96  # of a 95 % interval
-BADLY = 0.05  # probability of its own class below which a photo is doubtful
+BADLY = 0.02  # probability of its own class below which a photo is doubtful
 FAR = 3.5  # robust standard deviations below the median at which a photo fits no class
 OFTEN = 2  # mistakes that make two classes easily confused
 DRAWS = 20  # of photos for a learning curve
@@ -290,7 +291,7 @@ def _with_new(head: Any, rows: Array, every: Array, new: Array, labels: Array) -
 
 def _far(fits: Array) -> Array:
     """(n,) bool: logits of their own class that are far below what is usual."""
-    if len(fits) < FEWEST:
+    if len(fits) < FEWEST_USUAL:
         return np.zeros(len(fits), bool)
     middle = np.median(fits)
     spread = 1.4826 * np.median(np.abs(fits - middle))
