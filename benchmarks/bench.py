@@ -23,6 +23,7 @@ REST = "rest"  # stands for the minutes that are left
 # name: script, its arguments, what makes it quick
 PARTS: dict[str, tuple[str, list[str], list[str]]] = {
     "startup": ("startup.py", [], ["--turns", "1"]),
+    "install": ("install_size.py", [], ["--turns", "1"]),
     "predict": ("predict_speed.py", [], ["--repeats", "3", "--most", "60"]),
     "growth": ("growth.py", [], ["--most", "100"]),
     "protocol": ("whole_protocol.py", [], ["--draws", "1", "--images", "10"]),

@@ -25,7 +25,7 @@ from cala.cli.photos import (
 )
 from cala.cli.quality import chosen, print_estimate
 from cala.files import counted, quoted, shown
-from cala.progress import counting, progress_bar
+from cala.progress import busy, counting, progress_bar
 
 if TYPE_CHECKING:
     from cala.data.formats import LeftOut
@@ -215,8 +215,9 @@ def refit(model: Path = MODEL, *, options: LoadOptions) -> None:
     Example: cala refit birds
     """
     opened = options.open(model)
-    before = opened.estimate(quick=True).share()
-    after = opened.refit().estimate(quick=True)
+    with busy("learning again from all photos", options.quiet):
+        before = opened.estimate(quick=True).share()
+        after = opened.refit().estimate(quick=True)
     if options.as_json:
         told = {"model": str(model), "version": opened.version, "classes": opened.classes}
         notes = [str(one) for one in opened.notes]
