@@ -71,7 +71,7 @@ def edited(value, changes):
                 if delete:
                     del here[place]
                 else:
-                    here[place] = new
+                    here[place] = copy.deepcopy(new)
                 break
             here = here[place]
     return found

@@ -194,6 +194,19 @@ class Hidden(torch.nn.Module):
         return SimpleNamespace(last_hidden_state=pixel_values)
 
 
+def test_hf_files_of_python_do_not_run(tmp_path):
+    need("transformers")
+    ran = tmp_path / "ran"
+    code = f"open({str(ran)!r}, 'w')\nclass Mine: pass\n"
+    (tmp_path / "mine.py").write_text(code)
+    auto = dict.fromkeys(("AutoConfig", "AutoModel", "AutoImageProcessor"), "mine.Mine")
+    for name in ("config.json", "preprocessor_config.json"):
+        (tmp_path / name).write_text(json.dumps({"model_type": "mine", "auto_map": auto}))
+    with refused(code="not_loaded"):
+        load_encoder(f"hf:{tmp_path}")
+    assert not ran.exists()
+
+
 def test_hf_without_a_pooler():
     tokens, places = torch.randn(2, 5, 4), torch.randn(2, 4, 3, 3)
     plain, token = Hidden(), Hidden(cls_token=torch.zeros(1))
@@ -305,6 +318,20 @@ def test_onnx_files_too_large_are_not_parsed(tmp_path, monkeypatch):
     with pytest.raises(InputError) as caught:
         load_encoder(f"onnx:{path}")
     assert caught.value.code == "too_large"
+
+
+def test_onnx_operators_of_others_are_refused(tmp_path):
+    """They would need a library that runs its own code; none is ever loaded."""
+    path = onnx_model(tmp_path, 0)
+    import onnx
+
+    model = onnx.load(path)
+    model.graph.node[0].domain = "com.example"
+    model.opset_import.add(domain="com.example", version=1)
+    onnx.save(model, path)
+    for loader in ("onnx", "onnx-external"):
+        with refused(path, code="unreadable_file"):
+            load_encoder(f"{loader}:{path}")
 
 
 def test_onnx_errors(tmp_path):

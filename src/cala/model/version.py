@@ -381,7 +381,7 @@ class ModelVersion:
 
     def _check(self, meta: dict[str, Any]) -> None:
         """Raise where parts do not fit together."""
-        head, card = self.classifier.head_, self.encoder
+        head, card, judge = self.classifier.head_, self.encoder, self.classifier.rejection_
         listed = [(one["name"], one["kind"]) for one in meta["classes"]]
         own = [(name, self.kind_at(column)) for column, name in enumerate(self.names)]
         fits = (
@@ -401,6 +401,10 @@ class ModelVersion:
             and self.kept.digest.shape == (len(self.kept), 32)
             and self.kept.rows.shape == (len(self.kept), card.dim)
             and np.isfinite(self.kept.rows).all()
+            and judge.images.shape[:1] == judge.columns.shape
+            and np.isin(judge.columns, np.arange(len(judge.table))).all()
+            and judge.p_values(np.ones((1, card.dim), np.float32)).shape == (1,)
+            and len(judge.table) in (0, len(own))
             and len(self.columns_kept()) == len(self.kept)
             and len(head.logits(np.ones((1, head.dim), head.dtype))[0]) == len(own)
         )
