@@ -8,9 +8,12 @@ import io
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from cala.files import shown
-from cala.statistics import Interval
+
+if TYPE_CHECKING:  # `cala --help` imports this file, and must not import NumPy
+    from cala.statistics import Interval
 
 _NOTHING = "–"
 #: Stands beside rows that are printed in a paper, not measured here.

@@ -70,7 +70,7 @@ def test_kill_9(folder, kills):
 
 def test_sigterm_finishes_what_was_accepted(photos, tmp_path, monkeypatch):
     monkeypatch.setenv("CALA_CACHE", str(tmp_path / "cache"))
-    slow, folder = "torch:model.photos:slow_colours", tmp_path / "birds"
+    slow, folder = "torch:app.slow_encoder:slow", tmp_path / "birds"
     cala.fit(photos / "known", folder, encoder=slow, fakes="feature", method="nearest-mean")
     process, url = start(folder, "--engine", "torch")
     (tmp_path / "started").unlink(missing_ok=True)

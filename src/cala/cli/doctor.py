@@ -43,7 +43,9 @@ EXTRAS: dict[str, tuple[tuple[str, ...], str]] = {
 
 
 def doctor(as_json: bool = AS_JSON) -> None:
-    """Show versions, engine, threads, cache and photo formats, and what is not installed.
+    """Show what is installed, what works, and how to get the rest.
+
+    Versions, engine, threads, cache, photo formats, and extras that are missing.
 
     The exit code is 1 if something is broken that every installation needs.
 

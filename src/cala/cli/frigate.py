@@ -28,7 +28,9 @@ def frigate(
     *,
     options: LoadOptions,
 ) -> None:
-    """Name what Frigate's cameras see: the class becomes the sub label of the tracked object.
+    """Name what Frigate's cameras see.
+
+    The class becomes the sub label of the tracked object.
 
     Nothing is written for what is unknown. If the broker or Frigate is away, it waits and tries
     again; Ctrl-C ends it. Logins are read from CALA_MQTT_USER, CALA_MQTT_PASSWORD,
