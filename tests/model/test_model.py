@@ -578,6 +578,17 @@ def test_numbers_that_no_model_has_are_refused(model, part, value):
     assert cala.load(model.path).classes == model.classes
 
 
+def test_an_input_that_says_nothing_is_part_of_a_model(model):
+    """An adapter ignores an input that is the same for all classes: its spread is infinite."""
+
+    def edited(content):
+        content.groups["base"]["head.adapter.spread"] = np.array([1.0, np.inf])
+        return content, JournalEntry("tune")
+
+    model.store.change(edited)
+    assert cala.load(model.path).classes == model.classes
+
+
 def test_a_version_without_its_photos_can_be_undone(model, photos):
     model.add(photos / "new" / "class 12", "new", keep_thumbnails=True)
     path = model.path / "model.json"

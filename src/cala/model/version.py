@@ -33,7 +33,11 @@ GROWING = (
 KEPT = ("embeddings", "embeddings_new")  # of photos of known and of new classes
 FEWEST_NEW = 10  # photos since `fit` from which on it may pay to refit
 GROUPS = ("base", "classes", "photos", *KEPT)
-INFINITE = ("best", "delta", "end", "high", "low", "scores")  # arrays in which infinity has a place
+# Arrays that every answer rests on; in others, infinity or NaN may have a meaning.
+FINITE = {
+    *("alpha", "beta", "bias", "matrix", "mean", "offset", "rejected"),
+    *("rows", "slope", "sums", "weight"),
+}
 LONGEST_CLASS = 200  # characters of a name
 MOST_SHOT_VIEWS = 1000
 
@@ -416,11 +420,11 @@ def _check_numbers(arrays: Mapping[str, NDArray[Any]]) -> None:
     """Raise for numbers that no classifier has: every answer would be wrong."""
     for name, array in arrays.items():
         part = name.rpartition(".")[2]
-        if name.endswith((".curve.base", ".curve.novel")):
-            continue  # a curve of too few images
-        wrong = np.isnan(array) if part in INFINITE else ~np.isfinite(array)
+        wrong = ~np.isfinite(array) if part in FINITE else np.zeros(array.shape, bool)
+        if part == "delta":
+            wrong = np.isnan(array)
         if part == "counts":
-            wrong |= array < 1
+            wrong = array < 1
         if wrong.any():
             raise ValueError(f"{shown(name)} holds {array[wrong][0]}")
 
