@@ -9,6 +9,7 @@ import pytest
 
 import cala
 from app.clients import b64, client_of, form, png, problem, teach
+from cala.store.store import UNDO_STEPS
 from model.photos import write_photos
 
 
@@ -124,6 +125,9 @@ def test_an_id_stays_whatever_is_added_removed_or_undone(client):
     assert client.delete(f"/v1/classes/{one}/photos/{first}").status_code == 200
     client.post("/v1/undo")
     assert client.get(f"/v1/classes/{one}").json()["name"] == "a"
+    for number in range(UNDO_STEPS + 2):  # beyond what undo can reach
+        renamed = client.patch(f"/v1/classes/{one}", json={"name": f"a {number}"})
+        assert renamed.json()["class"]["id"] == one
 
 
 def test_undo_only_what_was_seen(client):

@@ -207,20 +207,6 @@ def test_what_could_not_be_read_again_is_not_written(store, monkeypatch):
     assert store.read().meta["number"] == 1
 
 
-def test_the_journal_names_photos_of_changes_that_undo_can_reach(store):
-    """Else a model that is taught every day grows without end, 22 times over."""
-    photos = ["0" * 64] * 200
-    for number in range(2, 60):
-        store.change(
-            lambda old, n=number: (content(n), JournalEntry("add", {"n": n, "sha256": photos}))
-        )
-    journal = store.journal()
-    assert [line["version"] for line in journal] == list(range(1, 60))
-    assert [line["n"] for line in journal[1:]] == list(range(2, 60))
-    assert [line["version"] for line in journal if "sha256" in line] == list(range(40, 60))
-    assert (store.path / "model.json").stat().st_size < 21 * 200 * 80
-
-
 def test_what_a_later_version_may_add_is_carried_along(store):
     """Groups and fields that this version does not know."""
     from cala.store.files import read_document, write_document
